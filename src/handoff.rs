@@ -153,7 +153,7 @@ impl HandoffRunner {
         decided.unwrap_or_else(|error| {
             let attempt = u32::try_from(delivery.deliveries).unwrap_or(u32::MAX);
             let delay = broker::retry::delay(attempt, FIRST_RETRY_DELAY, MAX_RETRY_DELAY);
-            warn!(attempt, error = %Chain(&error), "Handoff not finished; returning it to the queue.");
+            warn!(attempt, error = %Chain(&error), "Handoff not finished; handing it back.");
             telemetry::mark_failed(&Span::current(), "handed_back");
             Verdict::hand_back(delay)
         })
@@ -345,7 +345,7 @@ impl HandoffRunner {
                 warn!(
                     handoff.id = %handoff.id,
                     version,
-                    "Journal was written by a newer build; returning the handoff to the queue."
+                    "Journal was written by a newer build; handing the handoff back."
                 );
                 return Ok(Verdict::hand_back(NEWER_BUILD_DELAY));
             }

@@ -48,7 +48,7 @@ pub enum Error {
     Empty(PathBuf),
     #[error("the instruction file {path} has {bytes} bytes; at most {max} are allowed")]
     FileTooLarge { path: PathBuf, bytes: u64, max: u64 },
-    #[error("the instruction bundle {path} has {bytes} bytes by {file}; at most {max} are allowed")]
+    #[error("the instruction bundle {path} has {bytes} bytes with {file}; at most {max} are allowed")]
     BundleTooLarge { path: PathBuf, file: PathBuf, bytes: u64, max: u64 },
     #[error("{path} is the bundle of the {}; a {} needs one of its own", .wanted.other(), .wanted)]
     OtherRole { path: PathBuf, wanted: Role },

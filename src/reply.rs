@@ -173,7 +173,7 @@ pub(crate) async fn send_copy(
         .publish_with_headers(reply_to.to_owned(), answer_headers(answer, encoding), stored)
         .await;
     if let Err(error) = sent {
-        warn!(handoff.id = %answer.handoff_id(), error = %Chain(&error), "Answer copy not sent.");
+        warn!(handoff.id = %answer.handoff_id(), error = %Chain(&error), "Answer not sent to reply_to.");
     }
 }
 
@@ -186,7 +186,7 @@ pub(crate) async fn resend_copy(storage: &Storage, kind: Kind, id: HandoffId, re
     }
     let client = &storage.streams.broker.client;
     if let Err(error) = client.publish_with_headers(reply_to.to_owned(), kept, stored.payload).await {
-        warn!(handoff.id = %id, error = %Chain(&error), "Answer copy not sent.");
+        warn!(handoff.id = %id, error = %Chain(&error), "Answer not sent to reply_to.");
     }
 }
 

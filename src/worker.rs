@@ -11,7 +11,7 @@ use background::BackgroundTasks;
 use broker::{Broker, Chain, ConnectError, ProvisionError, Provisioned, retry::RetryDelays};
 pub use check::check;
 use intake::{Breakers, Gate, Pool, PoolOptions, PoolResources, Returner, Slots};
-use resources::{Needs, ResourceInputs};
+use resources::{ResourceInputs, SharedParts};
 use signals::Signals;
 use subjects::{
     Pattern, Timestamp,
@@ -245,7 +245,7 @@ impl Worker {
         }
         // 3. The pools held the last handles of the returner, so it ends once everything is handed back.
         if timeout(CLOSE_TIMEOUT, closing.join_next()).await.is_err() {
-            warn!("Not all handoffs returned; the server redelivers them after ack_wait.");
+            warn!("Not all handoffs handed back; the server redelivers them after ack_wait.");
         }
         // 4. Stop the background tasks, then flush and close the connection.
         tasks.end().await;
@@ -268,7 +268,7 @@ impl Worker {
         let inputs = ResourceInputs {
             bundle,
             storage: &storage,
-            needs: Needs { health: &self.health, metrics: &self.metrics, breakers },
+            shared: SharedParts { health: &self.health, metrics: &self.metrics, breakers },
         };
         Ok(HandoffRunner {
             resources: Arc::new(resources::build(&self.config, &inputs)?),

@@ -7,18 +7,19 @@ use settings::{Error, Flags};
 
 /// An event-driven agent worker on NATS JetStream.
 ///
-/// Settings come from flags, a file (pma.toml), PMA_… variables and defaults, in this order of precedence.
+/// Settings come from flags, a file (pma.toml), PMA_… variables (such as PMA_NATS__URL) and defaults, in this
+/// order of precedence.
 #[derive(Debug, Default, Parser)]
 #[command(name = "cynode-pma", version, arg_required_else_help = false)]
 pub struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
 
-    /// What this instance is: project_manager or project_analyst.
+    /// Role of this instance: project_manager or project_analyst.
     #[arg(long, global = true)]
     role: Option<String>,
 
-    /// Configuration file; without it pma.toml is read if it is there.
+    /// Configuration file; pma.toml by default, if it exists.
     #[arg(long, short, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
 
@@ -42,14 +43,14 @@ pub struct Cli {
     #[arg(long, global = true, value_name = "ADDRESS")]
     http_listen: Option<String>,
 
-    /// Any other setting, as in --set worker.ack_wait=30s. May be given more than once.
+    /// Any other setting, such as --set worker.ack_wait=30s. Repeatable.
     #[arg(long, global = true, value_name = "KEY=VALUE")]
     set: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
 pub enum Command {
-    /// Take handoffs until told to stop. This is what happens without a command.
+    /// Take handoffs until told to stop. The default command.
     Run,
     /// Check configuration, bundle, NATS, streams, model and gateway, then exit.
     Check,
@@ -59,9 +60,9 @@ pub enum Command {
         #[arg(long)]
         reference: bool,
     },
-    /// Ask the instance that runs on this machine whether it is alive; for the health check of a container.
+    /// Check that the worker on this machine is alive, for health checks of containers; exit code 0 if so.
     Health {
-        /// Ask whether it is ready to work instead.
+        /// Check instead that it is ready to work.
         #[arg(long)]
         ready: bool,
     },

@@ -257,7 +257,7 @@ impl OwnedHandoff<'_> {
         match loss {
             Loss::Fenced => {}
             Loss::HandedBack(why) => {
-                warn!(handoff.id = %self.admitted.handoff.id, why, "Returning the handoff to the queue.");
+                warn!(handoff.id = %self.admitted.handoff.id, why, "Handing the handoff back.");
                 self.journal.release().await;
                 return Ok(Verdict::hand_back(HAND_BACK_DELAY));
             }

@@ -9,7 +9,7 @@ pub(crate) enum Loss {
     #[error("another instance has claimed or answered the handoff")]
     Fenced,
     /// This instance cannot work on any handoff now; another may.
-    #[error("returned to the queue: {0}")]
+    #[error("handed back: {0}")]
     HandedBack(String),
     #[error("writing the journal")]
     Publish(#[source] PublishError),

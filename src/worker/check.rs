@@ -8,7 +8,7 @@ use secrets::signing_key;
 use settings::Report;
 
 use super::{
-    resources::{self, Needs},
+    resources::{self, SharedParts},
     route, sizing,
 };
 use crate::{
@@ -51,9 +51,9 @@ pub async fn check(config: Config) -> Report {
     }
     let (breakers, _) = Gate::new();
     let (health, metrics) = (Arc::new(Health::starting()), Arc::new(Metrics::new()));
-    let needs = Needs { health: &health, metrics: &metrics, breakers };
-    check_model(&config, &needs, bundle.ok().as_ref(), &mut report).await;
-    check_gateway(&config, &needs, &mut report).await;
+    let shared = SharedParts { health: &health, metrics: &metrics, breakers };
+    check_model(&config, &shared, bundle.ok().as_ref(), &mut report).await;
+    check_gateway(&config, &shared, &mut report).await;
     config.warnings.iter().for_each(|warning| report.remark("setting", warning));
     report
 }
@@ -82,8 +82,13 @@ async fn check_streams(config: &Config, broker: &Broker, report: &mut Report) {
     }
 }
 
-async fn check_model(config: &Config, needs: &Needs<'_>, bundle: Option<&Bundle>, report: &mut Report) {
-    let inference = match resources::inference(config, needs) {
+async fn check_model(
+    config: &Config,
+    shared: &SharedParts<'_>,
+    bundle: Option<&Bundle>,
+    report: &mut Report,
+) {
+    let inference = match resources::inference(config, shared) {
         Ok(inference) => inference,
         Err(error) => return report.misconfigured("model", &error, ""),
     };
@@ -103,8 +108,8 @@ async fn check_model(config: &Config, needs: &Needs<'_>, bundle: Option<&Bundle>
     }
 }
 
-async fn check_gateway(config: &Config, needs: &Needs<'_>, report: &mut Report) {
-    let tools = match resources::tools(config, needs, Duration::ZERO) {
+async fn check_gateway(config: &Config, shared: &SharedParts<'_>, report: &mut Report) {
+    let tools = match resources::tools(config, shared, Duration::ZERO) {
         Ok(tools) => tools,
         Err(error) => return report.misconfigured("gateway", &error, ""),
     };

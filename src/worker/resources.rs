@@ -39,17 +39,17 @@ pub enum Error {
 pub(super) struct ResourceInputs<'a> {
     pub(super) bundle: &'a Bundle,
     pub(super) storage: &'a Storage,
-    pub(super) needs: Needs<'a>,
+    pub(super) shared: SharedParts<'a>,
 }
 
-/// What every part needs.
-pub(super) struct Needs<'a> {
+/// What the parts of a worker share.
+pub(super) struct SharedParts<'a> {
     pub(super) health: &'a Arc<Health>,
     pub(super) metrics: &'a Arc<Metrics>,
     pub(super) breakers: Breakers,
 }
 
-impl Needs<'_> {
+impl SharedParts<'_> {
     fn breaker(&self, needed: Blocker) -> Breaker {
         Breaker::new(needed, self.breakers.clone(), Arc::clone(self.health))
     }
@@ -57,7 +57,7 @@ impl Needs<'_> {
 
 pub(super) fn build(config: &Config, inputs: &ResourceInputs<'_>) -> Result<AgentResources, Error> {
     let patience = config.gateway.as_ref().map_or(Duration::ZERO, |gateway| gateway.patience);
-    let tools = tools(config, &inputs.needs, patience)?;
+    let tools = tools(config, &inputs.shared, patience)?;
     let recording = match (&config.inference.backend, &config.inference.record_to) {
         (config::Backend::Replay { recording }, _) => Recording::read_from(recording, &tools)?,
         (_, Some(path)) => Recording::write_to(path)?,
@@ -73,7 +73,7 @@ pub(super) fn build(config: &Config, inputs: &ResourceInputs<'_>) -> Result<Agen
         role: config.role,
         storage: inputs.storage.clone(),
         preamble: Preamble::new(inputs.bundle, config.inference.skills),
-        inference: inference(config, &inputs.needs)?,
+        inference: inference(config, &inputs.shared)?,
         tools,
         analysts,
         recording,
@@ -91,31 +91,31 @@ pub(super) fn build(config: &Config, inputs: &ResourceInputs<'_>) -> Result<Agen
 }
 
 /// Returns the tools of the gateway, if there is one; it is waited for as long as `patience`.
-pub(super) fn tools(config: &Config, needs: &Needs<'_>, patience: Duration) -> Result<Tools, Error> {
+pub(super) fn tools(config: &Config, shared: &SharedParts<'_>, patience: Duration) -> Result<Tools, Error> {
     install_tls_provider();
     let client = |gateway| client(gateway, &config.memory);
     Ok(Tools::new(
         config.gateway.as_ref().map(client).transpose()?,
         config.gateway.as_ref().and_then(|gateway| gateway.token_file.clone()),
         Allowlist::for_role(config.role),
-        needs.breaker(Blocker::Gateway),
+        shared.breaker(Blocker::Gateway),
         patience,
-        Arc::clone(needs.metrics),
+        Arc::clone(shared.metrics),
     ))
 }
 
 /// Returns what asks the models.
-pub(super) fn inference(config: &Config, needs: &Needs<'_>) -> Result<Inference, Error> {
+pub(super) fn inference(config: &Config, shared: &SharedParts<'_>) -> Result<Inference, Error> {
     install_tls_provider();
     Ok(Inference {
-        backend: backend(config, needs.metrics)?,
+        backend: backend(config, shared.metrics)?,
         limits: Limits {
             tries: config.inference.tries,
             patience: config.inference.patience,
             prices: config.inference.prices.map(prices),
         },
-        breaker: needs.breaker(Blocker::Inference),
-        metrics: Arc::clone(needs.metrics),
+        breaker: shared.breaker(Blocker::Inference),
+        metrics: Arc::clone(shared.metrics),
     })
 }
 

@@ -71,7 +71,7 @@ pub(super) fn router(admin: Arc<Admin>) -> Router {
         .route(HOME, get(overview::show))
         .route("/console/", get(async || Redirect::to(HOME)))
         .route("/console/assets/{name}", get(assets::serve))
-        .route("/console/login", get(login::show).post(login::enter))
+        .route("/console/login", get(login::show).post(login::sign_in))
         .route("/console/logout", post(login::leave))
         .route(chat::CHAT, get(chat::show).post(chat::send))
         .route("/console/chat/stream", post(chat::stream))

@@ -1,6 +1,6 @@
 //! `schedule.*`: work of users that is due at certain times.
 //!
-//! A slot is decided about once: a transaction moves `next_at` of the schedule on and stores what became of
+//! A slot is decided once: a transaction moves `next_at` of the schedule on and stores what became of
 //! the slots in between. [`ScheduleBook`] has the rules for people, [`fire`] those for slots.
 
 mod book;

@@ -1,4 +1,4 @@
-//! The rows of tasks: how they are found and locked, what they depend on, and how they are canceled.
+//! The rows of tasks: how they are found and locked, what they depend on, and how they are cancelled.
 
 mod dependents;
 pub(super) mod graph;

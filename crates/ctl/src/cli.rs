@@ -184,7 +184,7 @@ pub(crate) enum Command {
     /// Gateway: list and show tasks, which managers work on.
     #[command(subcommand)]
     Tasks(Tasks),
-    /// Gateway: list, watch, start, steer and answer workflows, which drive tasks to done.
+    /// Gateway: list, watch, start, steer and answer workflows, which drive tasks to completion.
     #[command(subcommand)]
     Workflows(Workflows),
     /// Gateway: list, show, read and cancel jobs, which nodes run in sandboxes.
@@ -389,8 +389,7 @@ pub(crate) struct Provision {
 pub(crate) struct Nkeys {
     /// Folder for the seeds (`<identity>.nk`) and the public keys (`keys.conf`). Existing seeds are kept.
     pub(crate) folder: PathBuf,
-    /// Also for the node with this id, besides those that have a seed in the folder. May be given more than
-    /// once.
+    /// Id of a node to generate a key for, besides those that have a seed in the folder. Repeatable.
     #[arg(long = "node", value_name = "ID")]
     pub(crate) nodes: Vec<NodeId>,
 }

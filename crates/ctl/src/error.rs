@@ -69,9 +69,7 @@ pub(crate) enum Error {
     Provision(#[from] broker::ProvisionError),
     #[error("reading standard input")]
     Input(#[source] std::io::Error),
-    #[error(
-        "the review is not valid JSON of a review; subjects/schemas/handoff-review.schema.json has its fields"
-    )]
+    #[error("the review is not valid; subjects/schemas/handoff-review.schema.json describes its fields")]
     Review(#[source] serde_json::Error),
     #[error("the task {0} has no workflow; start one with `cynodectl workflows start {0}`")]
     NoWorkflow(String),

@@ -146,7 +146,7 @@ async fn start_node(config: &StackConfig, stack: &mut Stack, sandboxing: Sandbox
 fn start_runner(config: &StackConfig, stack: &mut Stack, runner: Runner) -> Result<(), Error> {
     match runner {
         Runner::Works(program) => {
-            print::note(&format!("runner {}, which drives tasks to done", config::RUNNER));
+            print::note(&format!("runner {}, which drives tasks to completion", config::RUNNER));
             stack.start_optional(config.runner_spec(&program))
         }
         Runner::Missing(what) => {

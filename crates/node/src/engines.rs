@@ -26,7 +26,8 @@ impl Engines {
         for engine in wanted {
             let (opened, status) = open(host, *engine).await;
             if let Some(opened) = opened {
-                info!(%engine, attempts = status.attempts.len(), "Engine offered: every escape was held.");
+                let attempts = status.attempts.len();
+                info!(%engine, attempts, "Engine offered: it contained every escape attempt.");
                 engines.offered.insert(*engine, opened);
             } else {
                 warn!(%engine, why = status.notes.join("; "), "Engine not offered.");

@@ -238,11 +238,11 @@ impl JobRunner {
                 warn!("Job stopped: NATS does not answer, and another node may start the job from now on.");
                 let release = journal.release(None).await;
                 if release != Release::HandBack {
-                    self.note_lost();
+                    self.note_fenced();
                 }
                 settlement(release, RETRY_DELAY)
             }
-            Outcome::Lost => self.lose(),
+            Outcome::Lost => self.leave_fenced(),
         }
     }
 
@@ -255,7 +255,7 @@ impl JobRunner {
                 info!(end = %result.end.kind(), attempt = result.attempt, "Job ended.");
                 Settlement::Acknowledge
             }
-            Ok(Committed::Fenced) | Err(Loss::Fenced) => self.lose(),
+            Ok(Committed::Fenced) | Err(Loss::Fenced) => self.leave_fenced(),
             Err(loss) => {
                 warn!(error = %Chain(&loss), "Result not stored; handing the job back.");
                 Settlement::HandBack(RETRY_DELAY)
@@ -263,14 +263,14 @@ impl JobRunner {
         }
     }
 
-    fn lose(&self) -> Settlement {
-        self.note_lost();
+    fn leave_fenced(&self) -> Settlement {
+        self.note_fenced();
         Settlement::LeaveAlone
     }
 
-    fn note_lost(&self) {
+    fn note_fenced(&self) {
         self.metrics.fenced.inc();
-        warn!("Job lost: another node has claimed or ended it.");
+        warn!("Job fenced: another node has claimed or ended it.");
     }
 }
 

@@ -81,12 +81,12 @@ impl Presence {
             Ok(None) => return,
             Err(error) => {
                 // They may have been to take no jobs.
-                warn!(error = %Chain(&error), "Kept orders unreadable: cordoned until the gateway answers.");
+                warn!(error = %Chain(&error), "Orders file unreadable; cordoned until the gateway answers.");
                 NodeOrders { cordoned: true, ..NodeOrders::default() }
             }
         };
         if found.cordoned {
-            info!("Orders of an earlier process hold until the gateway answers.");
+            info!("Orders of an earlier process stay in force until the gateway answers.");
         }
         self.obey(orders, &found);
     }
@@ -103,7 +103,7 @@ impl Presence {
                 debug!("Presence not answered; the last orders hold.");
                 orders.unanswered += 1;
                 if orders.unanswered >= MAX_UNANSWERED && orders.until_ordered.take().is_some() {
-                    info!("Gateway does not answer; the node goes by the orders that it has.");
+                    info!("Gateway does not answer; the last orders stay in force.");
                 }
             }
         }
@@ -191,7 +191,7 @@ impl Orders {
             Ok(()) => self.is_not_kept = false,
             Err(error) => {
                 if !std::mem::replace(&mut self.is_not_kept, true) {
-                    warn!(error = %Chain(&error), "Orders not kept for the next start; retrying.");
+                    warn!(error = %Chain(&error), "Orders not stored for the next start; retrying.");
                 }
             }
         }

@@ -153,7 +153,7 @@ async fn serve(config: Config, stop: CancellationToken) -> Result<(), Error> {
     background.spawn(schedules.run(app.config.chat.sweep_every, stop.clone()));
     background.close();
     if timeout(START_TIMEOUT, app.turns.wait_until_ready()).await.is_err() {
-        warn!("Answers are not read yet: NATS or its streams are not there. Chats are refused until then.");
+        warn!("Answers cannot be read: NATS or its streams are missing. Chats are refused until then.");
     }
     let servers = TaskTracker::new();
     let limits = app.config.connections;

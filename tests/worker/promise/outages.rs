@@ -245,7 +245,7 @@ async fn outage_that_the_probe_misses_fails_no_queued_handoff() {
     for number in 0..8 {
         ids.push(orchestrator.publish(&chat(&format!("question {number}"))).await);
     }
-    let handed_back = || worker.log().matches("Returning the handoff to the queue.").count();
+    let handed_back = || worker.log().matches("Handing the handoff back.").count();
     eventually_within(Duration::from_secs(60), "three trials", async || (handed_back() >= 3).then_some(()))
         .await;
     // Handoffs that were in progress when the outage started used up their patience.

@@ -64,7 +64,7 @@ pub(super) async fn list(
         (filter_form.form(&fields))
         div .above {
             p .count {
-                @if live { "Newest on top" } @else { "Older rows, newest on top" }
+                @if live { "Newest first" } @else { "Older rows, newest first" }
             }
             @if live {
                 div .live data-live=(source) data-after=(newest) hidden {
@@ -76,7 +76,7 @@ pub(super) async fn list(
         @if rows.is_empty() && !live {
             (empty("No matching rows.", &html! { a href=(Section::Audit.address()) { "Show all rows" } }))
         } @else {
-            (table_with("Calls, newest on top", &HEADINGS, "rows", &rows))
+            (table_with("Calls, newest first", &HEADINGS, "rows", &rows))
             @if rows.is_empty() {
                 div #none { (empty("Nothing yet.", &html! {
                     "Every tool call and every change gets a row here. "

@@ -47,7 +47,7 @@ pub(super) async fn list(
                 a href=(Section::Egress.address()) { "Show all usage" } "."
             }))
         } @else {
-            (table("Usage of external providers, the last day first", &HEADINGS, &rows))
+            (table("Usage of external providers, newest first", &HEADINGS, &rows))
         }
     };
     Ok(page(&session, Some(Section::Egress), "Egress", &body))

@@ -132,7 +132,9 @@ fn row(job: &JobSummary) -> Markup {
         html! {
             (status_badge(job.status))
             @if let Some(end) = &job.end { span .sub { (ended(end)) } }
-            @if job.cancel_requested_at.is_some() && !job.status.is_final() { span .sub { "asked to end" } }
+            @if job.cancel_requested_at.is_some() && !job.status.is_final() {
+                span .sub { "cancel requested" }
+            }
         },
         html! { @match &job.node_id {
             Some(node) => { bdi { "node " (visible(node)) } },
@@ -158,7 +160,7 @@ pub(super) async fn show(
         @if !job.status.is_final() && job.cancel_requested_at.is_none() {
             (confirm(
                 "Cancel",
-                &html! { "A job that waits ends at once; one that runs when its node hears of it." },
+                &html! { "A queued job ends at once, a running one when its node receives the cancel." },
                 &button(
                     &session,
                     "/console/jobs/cancel",
@@ -289,7 +291,7 @@ pub(super) async fn cancel(
     let back = if cancelled.is_ok() { page_of(id) } else { Section::Jobs.address().to_owned() };
     flash::redirect_after(&console, &back, cancelled, |job| match job.status.is_final() {
         true => "The job has ended already.".to_owned(),
-        false => "The job is asked to end.".to_owned(),
+        false => "Cancel requested: the job ends when its node receives it.".to_owned(),
     })
 }
 

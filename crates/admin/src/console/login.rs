@@ -41,7 +41,7 @@ pub(super) async fn show(
     Ok(login_page(&console, next, message))
 }
 
-pub(super) async fn enter(
+pub(super) async fn sign_in(
     State(console): State<Arc<Console>>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     UnverifiedForm(fields): UnverifiedForm,

@@ -212,7 +212,7 @@ fn actions(session: &Session, node: &Node) -> Markup {
         {
             (confirm(
                 "Remove",
-                &html! { "What waits for this node alone goes to other nodes, or ends as lost." },
+                &html! { "Jobs that only this node may run are moved to other nodes, or end as lost." },
                 &button(session, "/console/nodes/remove", &id, "danger small", "Remove this node"),
             ))
         }

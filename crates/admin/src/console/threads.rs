@@ -62,7 +62,7 @@ pub(super) async fn list(
         } @else if rows.is_empty() {
             (empty("No threads.", &html! { a href=(chat::CHAT) { "Ask the project manager" } " something." }))
         } @else {
-            (table("Threads, the last changed first", &HEADINGS, &rows))
+            (table("Threads, last changed first", &HEADINGS, &rows))
         }
         nav .pages aria-label="Pages" {
             @if offset > 0 {

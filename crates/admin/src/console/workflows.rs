@@ -61,7 +61,7 @@ pub(super) async fn list(
     let filled = FormState { fields: &fields, error: None };
     let body = html! {
         p .lead {
-            "A workflow drives a task to done: it plans steps, runs them in sandboxes, has the results \
+            "A workflow drives a task to completion: it plans steps, runs them in sandboxes, has the results \
              reviewed, and asks you when it cannot go on."
         }
         form .filter method="get" action=(Section::Workflows.address()) role="search" {

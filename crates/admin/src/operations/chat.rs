@@ -27,7 +27,7 @@ impl Admin {
         actor: &Actor,
         message: Message<'_>,
     ) -> Result<Result<Answering, ChatFailure>, Error> {
-        let (orchestrator, user) = match self.chat_partners(actor) {
+        let (orchestrator, user) = match self.chat_setup(actor) {
             Ok(partners) => partners,
             Err(failure) => return Ok(Err(failure)),
         };
@@ -42,7 +42,7 @@ impl Admin {
         actor: &Actor,
         turn: HandoffId,
     ) -> Result<Result<(), ChatFailure>, Error> {
-        let (orchestrator, user) = match self.chat_partners(actor) {
+        let (orchestrator, user) = match self.chat_setup(actor) {
             Ok(partners) => partners,
             Err(failure) => return Ok(Err(failure)),
         };
@@ -53,7 +53,7 @@ impl Admin {
 
     /// Returns why the actor cannot chat, if it is known beforehand.
     pub(crate) fn chat_obstacle(&self, actor: &Actor) -> Option<ChatFailure> {
-        self.chat_partners(actor).err()
+        self.chat_setup(actor).err()
     }
 
     /// Runs a request to the orchestrator. A failed one is recorded as such.
@@ -99,8 +99,8 @@ impl Admin {
         Ok(secret)
     }
 
-    /// Returns the orchestrator, and the user that the actor is in chats.
-    fn chat_partners<'a>(&'a self, actor: &'a Actor) -> Result<(&'a Orchestrator, &'a str), ChatFailure> {
+    /// Returns the orchestrator, and the user as whom the actor chats.
+    fn chat_setup<'a>(&'a self, actor: &'a Actor) -> Result<(&'a Orchestrator, &'a str), ChatFailure> {
         let user = actor.chat_user.as_deref().ok_or(ChatFailure::NoUser)?;
         let orchestrator = self.orchestrator.as_ref().ok_or(ChatFailure::NotConfigured)?;
         Ok((orchestrator, user))

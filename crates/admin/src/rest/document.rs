@@ -44,7 +44,7 @@ pub(super) fn base() -> utoipa::openapi::OpenApi {
         (name = "skills", description = "Skills: instructions that agents load when they need them."),
         (name = "memory", description = "Memories: texts that agents search, by memory profile."),
         (name = "tasks", description = "Tasks: what managers work on. Agents create and change them."),
-        (name = "workflows", description = "Workflows: they drive tasks to done. Requires nats.url."),
+        (name = "workflows", description = "Workflows: they drive tasks to completion. Requires nats.url."),
         (name = "nodes", description = "Nodes: the machines that run jobs. They report themselves."),
         (name = "jobs", description = "Jobs: what nodes run in sandboxes."),
         (name = "catalogues", description = "Catalogues: projects, personas, models."),

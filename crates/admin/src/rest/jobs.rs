@@ -9,7 +9,7 @@ use super::{
     refusal::Refusals,
 };
 
-/// List jobs, the newest first
+/// List jobs, newest first
 #[utoipa::path(
     get, path = "/api/v1/jobs", tag = "jobs", operation_id = "jobs_list",
     params(JobFilter),
@@ -49,7 +49,7 @@ pub(super) async fn log(
     Ok(Json(admin.read_job_log(&actor, &id, &position).await?))
 }
 
-/// Ask that a job end
+/// Cancel a job
 #[utoipa::path(
     post, path = "/api/v1/jobs/{id}/cancel", tag = "jobs", operation_id = "jobs_cancel",
     params(("id" = String, Path)),

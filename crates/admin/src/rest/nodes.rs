@@ -31,7 +31,7 @@ pub(super) async fn get(
     Ok(Json(admin.get_node(&actor, &id).await?))
 }
 
-/// Let a node take no more jobs
+/// Cordon a node: it takes no more jobs
 #[utoipa::path(
     post, path = "/api/v1/nodes/{id}/cordon", tag = "nodes", operation_id = "nodes_cordon",
     params(("id" = String, Path)),
@@ -44,7 +44,7 @@ pub(super) async fn cordon(
     Ok(Json(admin.cordon_node(&actor, &id).await?))
 }
 
-/// Let a node take jobs again
+/// Uncordon a node: it takes jobs again
 #[utoipa::path(
     post, path = "/api/v1/nodes/{id}/uncordon", tag = "nodes", operation_id = "nodes_uncordon",
     params(("id" = String, Path)),
@@ -57,7 +57,7 @@ pub(super) async fn uncordon(
     Ok(Json(admin.uncordon_node(&actor, &id).await?))
 }
 
-/// Let a node take no more jobs, and hand back what it still runs after a while
+/// Drain a node: cordon it, and hand back the jobs that it still runs after a while
 #[utoipa::path(
     post, path = "/api/v1/nodes/{id}/drain", tag = "nodes", operation_id = "nodes_drain",
     params(("id" = String, Path)), request_body = Drain,

@@ -107,7 +107,7 @@ pub(super) async fn run(
     Ok(Json(admin.run_schedule(&actor, &id).await?))
 }
 
-/// List the runs of a schedule and the slots that were skipped, the latest first
+/// List the runs of a schedule and the slots that were skipped, newest first
 #[utoipa::path(
     get, path = "/api/v1/schedules/{id}/runs", tag = "schedules", operation_id = "schedules_runs",
     params(("id" = String, Path), ScheduleRunFilter),

@@ -9,7 +9,7 @@ use super::{
     refusal::Refusals,
 };
 
-/// List tasks, the last changed first
+/// List tasks, last changed first
 #[utoipa::path(
     get, path = "/api/v1/tasks", tag = "tasks", operation_id = "tasks_list",
     params(TaskFilter),

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::operations::Steering;
 
-/// List workflows, the last changed first
+/// List workflows, last changed first
 #[utoipa::path(
     get, path = "/api/v1/workflows", tag = "workflows", operation_id = "workflows_list",
     params(WorkflowFilter),
@@ -79,7 +79,7 @@ pub(super) async fn pause(
     Ok(Json(admin.steer_workflow(&actor, &task, Steering::Pause).await?))
 }
 
-/// Go on with a workflow that is paused, or that waits for an answer
+/// Resume a workflow that is paused, or that waits for an answer
 #[utoipa::path(
     post, path = "/api/v1/workflows/{task}/resume", tag = "workflows", operation_id = "workflows_resume",
     params(("task" = String, Path)), request_body = ResumeWorkflow,
@@ -93,7 +93,7 @@ pub(super) async fn resume(
     Ok(Json(admin.steer_workflow(&actor, &task, Steering::Resume(answer)).await?))
 }
 
-/// Go on with a workflow that failed or was cancelled
+/// Retry a workflow that failed or was cancelled
 #[utoipa::path(
     post, path = "/api/v1/workflows/{task}/retry", tag = "workflows", operation_id = "workflows_retry",
     params(("task" = String, Path)), request_body = RetryWorkflow,

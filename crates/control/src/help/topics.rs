@@ -17,7 +17,7 @@ pub(super) const TOPICS: [Topic; 10] = [
                Statuses: pending, ready, running, blocked, completed, failed, canceled. The last three are \
                final. From pending and ready a task may run, block or be canceled; only a running one \
                completes. A task becomes ready or running only when everything it depends on is completed.\n\
-               Canceling a task cancels whatever depends on it, directly or not, and the answer lists those \
+               Cancelling a task cancels whatever depends on it, directly or not, and the answer lists those \
                tasks.",
     },
     Topic {

@@ -196,7 +196,8 @@ impl LoadedProfile {
             }
         }
         if let Some(error) = why {
-            warn!(%error, %profile, chunks = unreadable.len(), "Memories are read again from their texts.");
+            let chunks = unreadable.len();
+            warn!(%error, %profile, chunks, "Index entries unreadable; indexing their texts again.");
         }
         let texts = read_texts(db, unreadable).await?;
         // If this is given up while the thread works, an empty index is left, which the next search loads.

@@ -33,7 +33,7 @@ impl BuiltInTool for Fire {
     const TITLE: &'static str = "Fire the schedules that are due";
     const DESCRIPTION: &'static str = "Decides about the slots of all schedules that are due, stores their \
         runs and queues their jobs. Gives the runs to be published and the handoffs to be cancelled. Each \
-        slot is decided about once, however many callers there are.";
+        slot is decided once, however many callers there are.";
     const DOES: Does = Does::Write;
     const SCOPE: Scope = Scope::Pm;
 

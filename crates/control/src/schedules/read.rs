@@ -87,7 +87,7 @@ impl ScheduleBook<'_> {
         let found = schedule::Entity::find_by_id(reference).one(self.db).await?;
         let found = match (&self.owner, found) {
             (None, Some(found)) => Some(found),
-            (None, None) => self.find_anyones(reference).await?,
+            (None, None) => self.find_among_all_users(reference).await?,
             (Some(owner), Some(found)) if found.user_id == *owner => Some(found),
             (Some(owner), _) => {
                 let named = schedule::Entity::find()
@@ -100,7 +100,7 @@ impl ScheduleBook<'_> {
     }
 
     /// Finds the one schedule with a name among those of all users.
-    async fn find_anyones(&self, name: &str) -> Result<Option<schedule::Model>, ToolError> {
+    async fn find_among_all_users(&self, name: &str) -> Result<Option<schedule::Model>, ToolError> {
         let named = schedule::Entity::find().filter(schedule::Column::Name.eq(name)).limit(2);
         let mut found = named.all(self.db).await?;
         if found.len() > 1 {

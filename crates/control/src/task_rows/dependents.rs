@@ -1,4 +1,4 @@
-//! Tasks with their neighbours, locked together; and how they are canceled together.
+//! Tasks with their neighbours, locked together; and how they are cancelled together.
 
 use std::collections::BTreeSet;
 
@@ -104,7 +104,7 @@ pub(crate) async fn cancel(
     let others = open.iter().filter(|row| !is_within(row)).count();
     if others > 0 {
         return Err(ToolError::Conflict(format!(
-            "tasks of other users depend on this one and would be canceled with it ({others}); only an \
+            "tasks of other users depend on this one and would be cancelled with it ({others}); only an \
              administrator can cancel it"
         )));
     }

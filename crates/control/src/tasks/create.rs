@@ -113,7 +113,7 @@ async fn insert_dependencies(
     Ok(())
 }
 
-/// Returns the ids of the referenced tasks, each once. The rows are locked, so that none is canceled before
+/// Returns the ids of the referenced tasks, each once. The rows are locked, so that none is cancelled before
 /// the dependency is visible.
 async fn resolve_dependencies(
     context: &Context<'_>,
@@ -150,7 +150,7 @@ async fn resolve_dependencies(
     Ok(ids)
 }
 
-/// Fails with a conflict if a task has failed or was canceled: no other task can wait for it then.
+/// Fails with a conflict if a task has failed or was cancelled: no other task can wait for it then.
 pub(super) fn check_dependency_status(task: &task::Model) -> Result<(), ToolError> {
     let status = status_of(task)?;
     if matches!(status, Status::Failed | Status::Canceled) {

@@ -56,7 +56,7 @@ tool!("db.task.dependency.add": Add => Changed);
 impl BuiltInTool for Add {
     const TITLE: &'static str = "Make a task wait for another";
     const DESCRIPTION: &'static str = "Makes a task wait for another one: it becomes ready or running only \
-        when that one is completed, and is canceled with it. Circles are refused.";
+        when that one is completed, and is cancelled with it. Circles are refused.";
     const DOES: Does = Does::Write;
     const NEEDS: &'static [ScopedId] = &[ScopedId::Task];
     const SCOPE: Scope = Scope::Pm;
@@ -151,7 +151,7 @@ impl BuiltInTool for Remove {
         task_rows::lock_with_neighbours(&context.db, &task.id, Direction::Dependencies).await?;
         let edge = (task.id.clone(), other.id.clone());
         let removed = task_dependency::Entity::delete_by_id(edge).exec(&context.db).await?;
-        TaskHooks::of(context).may_begin(&task.id).await?;
+        TaskHooks::of(context).dependency_removed(&task.id).await?;
         Ok(Changed { task_id: task.id, depends_on: other.id, changed: removed.rows_affected > 0 })
     }
 }

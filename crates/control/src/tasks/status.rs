@@ -16,7 +16,7 @@ use crate::{
     workflows::{TaskHooks, check_not_own},
 };
 
-/// How many of the tasks canceled along with another are listed in the output.
+/// How many of the tasks cancelled along with another are listed in the output.
 const MAX_LISTED: usize = 100;
 
 /// Returns the statuses that may follow.
@@ -35,7 +35,7 @@ fn next(status: Status) -> &'static [Status] {
 impl BuiltInTool for UpdateStatus {
     const TITLE: &'static str = "Change a task's status";
     const DESCRIPTION: &'static str = "Changes the status of a task. completed, failed and canceled are \
-        final. A task becomes ready or running only when all it depends on is completed. Canceling it \
+        final. A task becomes ready or running only when all it depends on is completed. Cancelling it \
         cancels every task that depends on it, directly or not; the answer lists them.";
     const DOES: Does = Does::Write;
     const NEEDS: &'static [ScopedId] = &[ScopedId::Task];

@@ -71,10 +71,10 @@ impl History {
         let own: usize = request.iter().chain([&last]).map(message_size).sum();
         let mut room = Room { bytes: MAX_MESSAGES_BYTES.saturating_sub(own), count: MAX_MESSAGES - 1 };
         room.count = room.count.saturating_sub(request.len());
-        if request.iter().any(is_system) || !instructions.iter().all(|message| room.takes(message)) {
+        if request.iter().any(is_system) || !instructions.iter().all(|message| room.reserve(message)) {
             instructions.clear();
         }
-        let mut kept: Vec<ChatMessage> = said.into_iter().rev().take_while(|it| room.takes(it)).collect();
+        let mut kept: Vec<ChatMessage> = said.into_iter().rev().take_while(|it| room.reserve(it)).collect();
         kept.reverse();
         // What an answer was for is gone.
         let answers = kept.iter().take_while(|message| message.role == ChatRole::Assistant).count();
@@ -90,8 +90,8 @@ struct Room {
 }
 
 impl Room {
-    /// Takes up the room for a message; returns whether there was enough.
-    fn takes(&mut self, message: &ChatMessage) -> bool {
+    /// Reserves the room for a message. Returns whether there was enough.
+    fn reserve(&mut self, message: &ChatMessage) -> bool {
         match (self.bytes.checked_sub(message_size(message)), self.count.checked_sub(1)) {
             (Some(bytes), Some(count)) => {
                 *self = Self { bytes, count };

@@ -41,7 +41,7 @@ pub struct WorkflowCounts {
 }
 
 #[derive(FromQueryResult)]
-struct Happened {
+struct OutcomeCount {
     outcome: String,
     events: i64,
     newest: i64,
@@ -63,7 +63,7 @@ pub async fn count_workflows(store: &Store, after: i64) -> Result<WorkflowCounts
         .into_tuple::<Option<i64>>()
         .one(db)
         .await?;
-    let (happened, newest_event) = happened_after(store, after).await?;
+    let (happened, newest_event) = count_events_after(store, after).await?;
     Ok(WorkflowCounts { active, oldest_wait: oldest_wait.flatten(), happened, newest_event })
 }
 
@@ -78,7 +78,7 @@ pub async fn newest_workflow_event(store: &Store) -> Result<i64, DbErr> {
     Ok(newest.flatten().unwrap_or_default())
 }
 
-async fn happened_after(store: &Store, after: i64) -> Result<(Vec<(Outcome, u64)>, i64), DbErr> {
+async fn count_events_after(store: &Store, after: i64) -> Result<(Vec<(Outcome, u64)>, i64), DbErr> {
     // A runner that takes a workflow is no start of it.
     let of_whole = Condition::any().add(workflow_event::Column::Node.eq(events::WORKFLOW)).add(
         Condition::all()
@@ -93,7 +93,7 @@ async fn happened_after(store: &Store, after: i64) -> Result<(Vec<(Outcome, u64)
         .filter(workflow_event::Column::Id.gt(after))
         .filter(of_whole)
         .group_by(workflow_event::Column::Outcome)
-        .into_model::<Happened>()
+        .into_model::<OutcomeCount>()
         .all(store.read())
         .await?;
     let newest = rows.iter().map(|row| row.newest).max().unwrap_or(after);

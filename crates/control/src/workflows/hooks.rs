@@ -57,7 +57,7 @@ impl<'h> TaskHooks<'h> {
         }
     }
 
-    /// Cancels the workflows of tasks that were canceled.
+    /// Cancels the workflows of tasks that were cancelled.
     pub(crate) async fn canceled<'t>(
         &self,
         tasks: impl Iterator<Item = &'t task::Model> + Send,
@@ -71,8 +71,8 @@ impl<'h> TaskHooks<'h> {
         self.0.continue_dependents(task).await
     }
 
-    /// Sends the workflow of a task that may wait for nothing any more.
-    pub(crate) async fn may_begin(&self, task: &str) -> Result<(), ToolError> {
+    /// Sends the workflow of a task that lost a dependency, if it waits for no other.
+    pub(crate) async fn dependency_removed(&self, task: &str) -> Result<(), ToolError> {
         self.0.send_if_ready(task).await.map(drop)
     }
 

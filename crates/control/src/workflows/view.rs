@@ -117,7 +117,7 @@ fn why_dependencies(dependencies: &[task_row::Model]) -> String {
     let failed = with(&[task::Status::Failed]);
     let canceled = with(&[task::Status::Canceled]);
     let mut reasons = Vec::new();
-    for (names, what) in [(failed, "failed"), (canceled, "was canceled")] {
+    for (names, what) in [(failed, "failed"), (canceled, "was cancelled")] {
         reasons.extend(names.iter().map(|name| format!("{name} {what}")));
     }
     if !reasons.is_empty() {

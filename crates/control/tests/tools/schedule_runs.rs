@@ -265,7 +265,7 @@ async fn job_specification_becomes_a_job_and_no_handoff(stage: Stage) {
     assert_eq!(task["schedule_id"], run["schedule_id"]);
     let end = json!({ "handoff_id": run["run_id"], "outcome": "completed" });
     assert_eq!(stage.schedule("run.end", end).await["ended"], false, "its job ends it");
-    // The next run replaces it: the job is canceled, and there is no handoff to cancel.
+    // The next run replaces it: the job is cancelled, and there is no handoff to cancel.
     stage.set_time("2026-01-01T00:02:00Z");
     let fired = stage.fire().await;
     assert_eq!((&fired["cancels"], &fired["jobs"]), (&json!([]), &json!(1)));

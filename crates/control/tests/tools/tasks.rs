@@ -194,7 +194,7 @@ async fn canceling_reaches_every_dependent_once(stage: Stage) {
     let aside = named(&stage, "aside", &[]).await;
     let before = named(&stage, "before", &[]).await;
     stage.ok("db.task.dependency.add", json!({ "task_id": top, "depends_on": before })).await;
-    // A final status stays; tasks that depend on it are canceled too.
+    // A final status stays; tasks that depend on it are cancelled too.
     stage.ok("db.task.dependency.remove", json!({ "task_id": left, "depends_on": top })).await;
     becomes(&stage, &left, "running").await;
     becomes(&stage, &left, "completed").await;
@@ -215,10 +215,10 @@ async fn canceling_reaches_every_dependent_once(stage: Stage) {
         assert_eq!(status_of(&stage, id).await, status);
     }
     let bottom = stage.ok("db.task.get", json!({ "task_id": bottom })).await;
-    assert_eq!(bottom["version"], 2, "canceled once, although two paths lead there");
+    assert_eq!(bottom["version"], 2, "cancelled once, although two paths lead there");
     let (code, _) =
         stage.fails("db.task.create", json!({ "title": "a", "user_id": "u-1", "depends_on": ["top"] })).await;
-    assert_eq!(code, "conflict", "a canceled task cannot be a dependency");
+    assert_eq!(code, "conflict", "a cancelled task cannot be a dependency");
 }
 
 async fn dependency_cycles_are_refused(stage: Stage) {

@@ -102,14 +102,14 @@ pub(crate) enum Tokens {
         /// Label that people recognise it by.
         #[arg(long)]
         label: String,
-        /// User of a user token; of an admin token, who the administrator is in chats; with --task, binds a
-        /// token of a project_analyst or sandbox.
+        /// User of a user token; user as which an administrator chats; with --task, binds the token of a
+        /// project_analyst or sandbox to a user and a task.
         #[arg(long, value_name = "ID")]
         user: Option<String>,
         /// With --user, binds a token of a project_analyst or sandbox to a task.
         #[arg(long, value_name = "ID")]
         task: Option<String>,
-        /// Of a node token: the id of the only node that may use it.
+        /// For a node token: id of the only node that may use it.
         #[arg(long, value_name = "ID")]
         node: Option<String>,
         /// The only memory profile of the agent's calls; by default each call names its own.
@@ -157,7 +157,7 @@ pub(crate) enum Leases {
         /// Filter by handoff.
         #[arg(long, value_name = "ID")]
         handoff: Option<String>,
-        /// Number of leases, at most 1000.
+        /// Maximum number of leases; at most 1000.
         #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=1000))]
         limit: u64,
     },
@@ -193,10 +193,10 @@ pub(crate) struct NewLease {
     /// Tool name, or a prefix followed by `*`. Repeatable; all tools of the agent type by default.
     #[arg(long = "tool", value_name = "NAME")]
     pub(crate) tools: Vec<String>,
-    /// How long it lasts before it must be renewed; leases.lifetime by default and at most.
+    /// Time after which it must be renewed. Default and maximum: leases.lifetime of the gateway.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub(crate) lives: Option<Duration>,
-    /// For how long it can be renewed; leases.renewable_for by default and at most.
+    /// Time for which it can be renewed. Default and maximum: leases.renewable_for of the gateway.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub(crate) renewable: Option<Duration>,
     /// Write the signed lease to this new file, readable by its owner only.

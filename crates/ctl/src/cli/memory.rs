@@ -10,14 +10,14 @@ pub(crate) enum Memory {
     Ingest(Ingest),
     /// Search memories.
     Search {
-        /// Words of what is searched.
+        /// Words to search for, in any order.
         query: String,
         #[command(flatten)]
         at: ProfileAt,
         /// Only memories whose path begins with this.
         #[arg(long)]
         prefix: Option<String>,
-        /// Maximum number of pieces.
+        /// Maximum number of chunks.
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=50))]
         limit: u64,
     },
@@ -65,7 +65,7 @@ pub(crate) struct ProfileAt {
 
 #[derive(Args, Debug)]
 pub(crate) struct Ingest {
-    /// Folder. Hidden files are left out, and those that a .gitignore or .ignore names.
+    /// Folder. Skips hidden files, and those that a .gitignore or .ignore names.
     #[arg(value_name = "DIR")]
     pub(crate) folder: PathBuf,
     #[command(flatten)]
@@ -73,16 +73,16 @@ pub(crate) struct Ingest {
     /// First part of the paths, one for each folder that you ingest; the name of the folder by default.
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// Tag of each memory; may be repeated.
+    /// Tag of each memory. Repeatable.
     #[arg(long = "tag", value_name = "TAG")]
     pub(crate) tags: Vec<String>,
-    /// The folder takes the place of another one that was ingested under the same name.
+    /// Let this folder replace another one that was ingested under the same name.
     #[arg(long)]
     pub(crate) moved: bool,
-    /// Delete all memories of the folder if it has no files any more.
+    /// If the folder no longer has any files, delete all of its memories.
     #[arg(long)]
     pub(crate) allow_empty: bool,
-    /// Go on, and follow changes of the folder until Ctrl-C.
+    /// Keep running, and ingest changes of the folder until Ctrl-C.
     #[arg(long)]
     pub(crate) watch: bool,
 }

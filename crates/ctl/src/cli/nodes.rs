@@ -14,29 +14,29 @@ pub(crate) enum Nodes {
         /// Id of the node.
         id: String,
     },
-    /// Let a node take no more jobs. What it runs goes on.
+    /// Cordon a node: it takes no more jobs. Those that it runs continue.
     Cordon {
         /// Id of the node.
         id: String,
     },
-    /// Let a node take no more jobs, and hand back what it still runs after a while.
+    /// Drain a node: cordon it, and hand back the jobs that it still runs after a while.
     Drain {
         /// Id of the node.
         id: String,
-        /// How long running jobs may go on, at most 24h.
+        /// How long running jobs may continue; at most 24h.
         #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = humantime::parse_duration)]
         within: Duration,
     },
-    /// Let a node take jobs again.
+    /// Uncordon a node: it takes jobs again.
     Uncordon {
         /// Id of the node.
         id: String,
     },
-    /// Remove a node that is away. What waited for it alone goes to other nodes, or ends.
+    /// Remove a node that is away. Jobs that only it may run are moved to other nodes, or end as lost.
     Remove {
         /// Id of the node.
         id: String,
-        /// Do not ask for confirmation.
+        /// Do not prompt for confirmation.
         #[arg(long, short)]
         yes: bool,
     },

@@ -58,7 +58,7 @@ pub(crate) enum Schedules {
         #[arg(long, value_name = "TIME")]
         after: Option<String>,
     },
-    /// List the runs of a schedule and the slots that were skipped, the latest first.
+    /// List the runs of a schedule and the slots that were skipped, newest first.
     History {
         #[command(flatten)]
         at: ScheduleAt,

@@ -7,7 +7,7 @@ use super::gateway::named;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Tasks {
-    /// List tasks, the last changed first.
+    /// List tasks, last changed first.
     #[command(visible_alias = "ls")]
     List {
         /// Filter by project.

@@ -9,7 +9,7 @@ use super::gateway::named;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Workflows {
-    /// List workflows, the last changed first.
+    /// List workflows, last changed first.
     #[command(visible_alias = "ls")]
     List {
         /// Filter by status: queued, running, waiting, done, failed or cancelled.
@@ -35,14 +35,14 @@ pub(crate) enum Workflows {
         #[arg(long, short)]
         follow: bool,
     },
-    /// Start the workflow of a task. One that is active goes on as it is.
+    /// Start the workflow of a task. One that is active is left as it is.
     Start {
         #[command(flatten)]
         of: OfTask,
         /// JSON file with a list of steps. They are planned by a manager if not given.
         #[arg(long, value_name = "FILE")]
         steps: Option<PathBuf>,
-        /// Whom the workflow acts for, if the task belongs to no user.
+        /// User on whose behalf the workflow acts, if the task belongs to no user.
         #[arg(long = "user", value_name = "ID")]
         user_id: Option<String>,
     },
@@ -50,16 +50,16 @@ pub(crate) enum Workflows {
     Cancel {
         #[command(flatten)]
         of: OfTask,
-        /// Why, for those who look at it later.
+        /// Reason, shown with the workflow.
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
     },
-    /// Take a workflow from its runner until it is resumed. Jobs and handoffs that it began go on.
+    /// Pause a workflow until it is resumed. Jobs and handoffs that it began continue.
     Pause {
         #[command(flatten)]
         of: OfTask,
     },
-    /// Go on with a workflow that is paused, or answer its question.
+    /// Resume a paused workflow, or answer its question.
     Resume {
         #[command(flatten)]
         of: OfTask,
@@ -69,7 +69,7 @@ pub(crate) enum Workflows {
         #[arg(long = "question", value_name = "ID", requires = "input")]
         question_id: Option<String>,
     },
-    /// Go on with a workflow that failed or was cancelled, from the step that failed.
+    /// Retry a workflow that failed or was cancelled, from the step that failed.
     Retry {
         #[command(flatten)]
         of: OfTask,

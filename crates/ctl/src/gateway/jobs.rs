@@ -39,7 +39,7 @@ pub(crate) async fn run(gateway: &Gateway, command: Jobs, json: bool) -> Result<
             let job: Job = gateway.ask(ApiRequest::post(&["jobs", &id, "cancel"])).await?;
             let text = match job.status.is_final() {
                 true => format!("{} has ended already: {}", job.job_id, ended(job.end.as_ref())),
-                false => format!("{} is asked to end; it is {} now", job.job_id, job.status.as_str()),
+                false => format!("cancel of {} requested; it is still {}", job.job_id, job.status.as_str()),
             };
             Ok(print_outcome(json, &job, &text))
         }

@@ -60,7 +60,7 @@ pub(crate) async fn run(gateway: &Gateway, command: Workflows, json: bool) -> Re
             let exit = say(&cancelled, "is cancelled", json);
             if !cancelled.canceled_with.is_empty() {
                 print::note(&print::sanitize(&format!(
-                    "canceled with it: {}. When it goes on, bring them back with \
+                    "cancelled with it: {}. When it goes on, bring them back with \
                      `cynodectl workflows retry`, or `start` if they have no workflow",
                     cancelled.canceled_with.join(", ")
                 )));
@@ -77,7 +77,7 @@ pub(crate) async fn run(gateway: &Gateway, command: Workflows, json: bool) -> Re
             Ok(say(&resumed, what, json))
         }
         Workflows::Retry { of, from_start } => {
-            let what = if from_start { "begins anew" } else { "is tried again" };
+            let what = if from_start { "starts over" } else { "is retried" };
             let retried = steer(gateway, &of, "retry", &RetryWorkflow { from_start }).await?;
             Ok(say(&retried, what, json))
         }

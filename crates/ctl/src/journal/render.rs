@@ -82,7 +82,7 @@ impl JournalRenderer {
             }
             Record::Released => {
                 self.owner = None;
-                "returned to the queue: the instance shut down, or cannot work on it; see its log".to_owned()
+                "handed back: the instance shut down, or cannot work on it; see its log".to_owned()
             }
             Record::Still => "ownership confirmed".to_owned(),
         }

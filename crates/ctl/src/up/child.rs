@@ -46,14 +46,14 @@ const STEADY_AFTER: Duration = Duration::from_secs(20);
 pub(super) struct ProcessState {
     name: String,
     pid: AtomicU32,
-    deaths: AtomicU32,
+    exits: AtomicU32,
     /// Where a later command finds the process, also one that was started again.
     pids: Arc<PidFile>,
 }
 
 impl ProcessState {
     pub(super) fn new(name: String, pids: Arc<PidFile>) -> Self {
-        Self { name, pid: AtomicU32::new(0), deaths: AtomicU32::new(0), pids }
+        Self { name, pid: AtomicU32::new(0), exits: AtomicU32::new(0), pids }
     }
 
     /// Records the process that was started.
@@ -68,8 +68,8 @@ impl ProcessState {
     }
 
     /// Returns how often the process ended by itself.
-    pub(super) fn deaths(&self) -> u32 {
-        self.deaths.load(Ordering::Relaxed)
+    pub(super) fn exits(&self) -> u32 {
+        self.exits.load(Ordering::Relaxed)
     }
 }
 
@@ -121,7 +121,7 @@ pub(super) async fn supervise(
             return;
         };
         state.pid.store(0, Ordering::Relaxed);
-        state.deaths.fetch_add(1, Ordering::Relaxed);
+        state.exits.fetch_add(1, Ordering::Relaxed);
         if started.elapsed() > STEADY_AFTER {
             delay = MIN_RESTART_DELAY;
         }

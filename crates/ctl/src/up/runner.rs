@@ -1,4 +1,4 @@
-//! The runner of workflows of the stack, which drives tasks to done, if its packages are on this machine.
+//! The runner of workflows of the stack, if its packages are on this machine.
 
 use std::path::{Path, PathBuf};
 

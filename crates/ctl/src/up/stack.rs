@@ -86,7 +86,7 @@ impl Stack {
             }
             let mut essential = self.running.iter().filter(|running| running.is_essential);
             let last = essential.clone().next_back();
-            let dead = essential.find(|running| running.state.deaths() > 0);
+            let dead = essential.find(|running| running.state.exits() > 0);
             let timed_out = began.elapsed() > START_TIMEOUT;
             if let Some(failed) = dead.or_else(|| last.filter(|_| timed_out)) {
                 let log = self.log(&failed.name);

@@ -5,17 +5,17 @@ use std::path::{Path, PathBuf};
 use clap::{Parser, Subcommand};
 use settings::{Error, Flags};
 
-/// The MCP gateway: decides about, runs and records every tool call of the agents.
+/// The MCP gateway: decides, runs and records every tool call of the agents.
 ///
-/// Settings come from flags, a file (gateway.toml), GATEWAY_… variables (as GATEWAY_STORE__URL) and defaults,
-/// in this order of precedence.
+/// Settings come from flags, a file (gateway.toml), GATEWAY_… variables (such as GATEWAY_STORE__URL) and
+/// defaults, in this order of precedence.
 #[derive(Clone, Debug, Default, Parser)]
 #[command(name = "cynode-gateway", version)]
 pub struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
 
-    /// Configuration file; without it gateway.toml is read if it is there.
+    /// Configuration file; gateway.toml by default, if it exists.
     #[arg(long, short, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
 
@@ -35,14 +35,14 @@ pub struct Cli {
     #[arg(long, global = true, value_name = "URL")]
     store_url: Option<String>,
 
-    /// Any other setting, as in --set calls.per_second=50. May be given more than once.
+    /// Any other setting, such as --set calls.per_second=50. Repeatable.
     #[arg(long, global = true, value_name = "KEY=VALUE")]
     set: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Subcommand)]
 pub enum Command {
-    /// Serve until told to stop. This is what happens without a command.
+    /// Serve until told to stop. The default command.
     #[default]
     Run,
     /// Print every setting with its value and where it came from.
@@ -51,13 +51,13 @@ pub enum Command {
         #[arg(long)]
         reference: bool,
     },
-    /// Ask the gateway that runs on this machine whether it is alive; for the health check of a container.
+    /// Check that the gateway on this machine is alive, for health checks of containers; exit code 0 if so.
     Health {
-        /// Ask whether it is ready to serve instead.
+        /// Check instead that it is ready to serve.
         #[arg(long)]
         ready: bool,
     },
-    /// Open and migrate the store, verify the audit's hash chain, reach NATS, then exit.
+    /// Open and migrate the store, verify the audit's hash chain, connect to NATS, then exit.
     Check,
 }
 

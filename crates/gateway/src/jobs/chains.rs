@@ -34,9 +34,9 @@ enum Failure {
     Missing(&'static str),
     #[error("creating the consumer of jobs")]
     Consumer(#[from] jetstream::stream::ConsumerError),
-    #[error("requesting what became of jobs")]
+    #[error("requesting journals and results of jobs")]
     Request(#[from] jetstream::consumer::StreamError),
-    #[error("receiving what became of jobs")]
+    #[error("receiving journals and results of jobs")]
     Receive(#[from] pull::MessagesError),
     #[error("the server does not respond")]
     TimedOut,

@@ -7,15 +7,15 @@ use settings::{Error, Flags};
 
 /// Runs jobs in sandboxes on this machine.
 ///
-/// Settings come from flags, a file (node.toml), CYNODE_NODE_… variables (as CYNODE_NODE_GATEWAY__URL) and
-/// defaults, in this order of precedence.
+/// Settings come from flags, a file (node.toml), CYNODE_NODE_… variables (such as CYNODE_NODE_GATEWAY__URL)
+/// and defaults, in this order of precedence.
 #[derive(Clone, Debug, Default, Parser)]
 #[command(name = "cynode-node", version)]
 pub struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
 
-    /// Configuration file; without it node.toml is read if it is there.
+    /// Configuration file; node.toml by default, if it exists.
     #[arg(long, short, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
 
@@ -35,14 +35,14 @@ pub struct Cli {
     #[arg(long, global = true, value_name = "URL")]
     gateway_url: Option<String>,
 
-    /// Any other setting, as in --set node.slots=4. May be given more than once.
+    /// Any other setting, such as --set node.slots=4. Repeatable.
     #[arg(long, global = true, value_name = "KEY=VALUE")]
     set: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Subcommand)]
 pub enum Command {
-    /// Take and run jobs until told to stop. This is what happens without a command.
+    /// Take and run jobs until told to stop. The default command.
     #[default]
     Run,
     /// Print every setting with its value and where it came from.
@@ -51,15 +51,15 @@ pub enum Command {
         #[arg(long)]
         reference: bool,
     },
-    /// Ask the node that runs on this machine whether it is alive; for the health check of a container.
+    /// Check that the node on this machine is alive, for health checks of containers; exit code 0 if so.
     Health {
-        /// Ask whether it takes jobs instead.
+        /// Check instead that it takes jobs.
         #[arg(long)]
         ready: bool,
     },
-    /// Open each engine, try to escape from it, reach NATS and the gateway, then exit.
+    /// Open each engine, try to escape from it, connect to NATS and the gateway, then exit.
     Check {
-        /// Only the engines; without NATS and the gateway.
+        /// Check only the engines, not NATS and the gateway.
         #[arg(long)]
         engines: bool,
     },

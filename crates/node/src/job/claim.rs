@@ -70,7 +70,7 @@ pub(super) enum Unrunnable {
 
 /// What the journal of a job says about earlier attempts.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Past {
+struct EarlierAttempts {
     attempts: u32,
     /// Attempts that did not end with a hand-back of a node that was stopped.
     failed: u32,
@@ -121,7 +121,7 @@ async fn append_claim(
     streams: &Streams,
     job: &Job,
     claimant: Claimant<'_>,
-    past: &Past,
+    past: &EarlierAttempts,
     end: u64,
 ) -> Result<SharedJournal, Loss> {
     let attempt = past.attempts + 1;
@@ -153,13 +153,13 @@ async fn append_claim(
 }
 
 /// Reads the entries of a journal. One that cannot be read counts as a claim that made no progress.
-fn read(found: &[StreamMessage]) -> (History, Past) {
+fn read(found: &[StreamMessage]) -> (History, EarlierAttempts) {
     let entries = found.iter().filter_map(|message| Entry::decode(&message.payload).ok());
     summarize(entries)
 }
 
-fn summarize(entries: impl Iterator<Item = Entry>) -> (History, Past) {
-    let (mut history, mut past) = (History::default(), Past::default());
+fn summarize(entries: impl Iterator<Item = Entry>) -> (History, EarlierAttempts) {
+    let (mut history, mut past) = (History::default(), EarlierAttempts::default());
     let (mut holder, mut started): (Option<NodeId>, Option<NodeId>) = (None, None);
     for Entry { at, record, .. } in entries {
         match record {
@@ -190,7 +190,7 @@ fn summarize(entries: impl Iterator<Item = Entry>) -> (History, Past) {
     (history, past)
 }
 
-impl Past {
+impl EarlierAttempts {
     fn unrunnable(&self, repeat: Repeat) -> Option<Unrunnable> {
         match self.started_by.clone() {
             Some(node) if repeat == Repeat::Never => Some(Unrunnable::MayHaveRun { node }),
@@ -223,7 +223,7 @@ mod tests {
         })
     }
 
-    fn past(records: Vec<Record>) -> Past {
+    fn past(records: Vec<Record>) -> EarlierAttempts {
         summarize(records.into_iter().map(Entry::new)).1
     }
 

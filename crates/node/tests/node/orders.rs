@@ -120,7 +120,7 @@ async fn cordoned_node_that_is_started_again_while_the_gateway_is_away_takes_no_
     let again = builder.start().await;
     again.wait_for_log("Node cordoned").await;
     // So long that a node without orders would have begun.
-    again.wait_for_log("goes by the orders that it has").await;
+    again.wait_for_log("the last orders stay in force").await;
     assert!(again.readiness().await.contains("cordoned"), "{}", again.log());
     assert_eq!(stage.queued(&id).await, 1);
     assert!(!again.log().contains("Job claimed"), "{}", again.log());
@@ -164,7 +164,7 @@ async fn node_with_unreadable_orders_takes_no_jobs_until_the_gateway_answers() {
     std::fs::write(builder.data().join("orders.json"), "{").unwrap();
     let again = builder.start().await;
     again.wait_for_log("Kept orders unreadable").await;
-    again.wait_for_log("goes by the orders that it has").await;
+    again.wait_for_log("the last orders stay in force").await;
     assert!(again.readiness().await.contains("cordoned"), "{}", again.log());
     stage.gateway.start_again().await;
     again.wait_for_log("Node uncordoned").await;

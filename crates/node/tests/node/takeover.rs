@@ -117,7 +117,7 @@ async fn late_result_of_a_frozen_node_is_refused() {
     assert_ne!(job["node_id"], first.as_str(), "{job}");
     frozen.process.thaw();
     eventually_within(Duration::from_secs(30), "the thawed node to notice", || async {
-        frozen.log().contains("Job lost").then_some(())
+        frozen.log().contains("Job fenced").then_some(())
     })
     .await;
     assert_eq!(stage.results(&id).await, 1);
@@ -150,11 +150,11 @@ async fn late_result_of_a_node_that_was_cut_off_is_refused() {
     assert!(is_running(&once, 1), "a job that must not run twice goes on, and no other node runs it");
     let kept = artifacts(&stage).await;
     assert_eq!(kept, [(json!("out.txt"), job["files"][0]["sha256"].clone())]);
-    assert!(!remote.node.log().contains("Job lost"), "it cannot know yet:\n{}", remote.node.log());
+    assert!(!remote.node.log().contains("Job fenced"), "it cannot know yet:\n{}", remote.node.log());
 
     remote.mend();
     eventually_within(Duration::from_secs(60), "both jobs to be lost to the first node", || async {
-        (remote.node.log().matches("Job lost").count() == 2).then_some(())
+        (remote.node.log().matches("Job fenced").count() == 2).then_some(())
     })
     .await;
     wait_until_clean(&remote.builder.data(), &[id.clone(), once.clone()]).await;
@@ -192,7 +192,7 @@ async fn node_that_is_cut_off_stops_a_job_before_another_may_start_it() {
     let job = stage.ended(&id).await;
     assert_eq!((&job["exit_code"], &job["node_id"]), (&json!(0), &json!("n2")), "{job}");
     remote.mend();
-    remote.node.wait_for_log("Job lost").await;
+    remote.node.wait_for_log("Job fenced").await;
     wait_until_clean(&remote.builder.data(), std::slice::from_ref(&id)).await;
     assert_eq!(stage.results(&id).await, 1);
     assert_eq!(stage.job(&id).await, job, "nothing has changed");

@@ -64,7 +64,7 @@ enum Wait {
     Answered(Box<TurnAnswer>),
 }
 
-enum Heard {
+enum Incoming {
     Answer(TurnAnswer),
     Update(Update),
     Silence,
@@ -147,7 +147,7 @@ impl<W: StreamWriter> AnswerStream<W> {
         let mut out = BytesMut::new();
         loop {
             match self.listen(&mut expected).await {
-                Heard::Answer(answer) => {
+                Incoming::Answer(answer) => {
                     self.request_wait.answered();
                     self.write_what_arrived(&mut out);
                     if failure(&answer).is_none()
@@ -162,17 +162,17 @@ impl<W: StreamWriter> AnswerStream<W> {
                     }
                     return out.freeze();
                 }
-                Heard::Update(update) => {
+                Incoming::Update(update) => {
                     let Some(shown) = self.progress.describe(update) else { continue };
                     self.writer.show(&mut out, &shown);
                     self.phase = Phase::Waiting(expected);
                     return out.freeze();
                 }
-                Heard::Silence => {
+                Incoming::Silence => {
                     self.phase = Phase::Waiting(expected);
                     return COMMENT;
                 }
-                Heard::Closing => {
+                Incoming::Closing => {
                     // The work goes on, whatever the key says: it is not the client who left.
                     self.request_wait.postpone();
                     self.writer.break_off(&mut out, &stopping(&self.path));
@@ -191,7 +191,7 @@ impl<W: StreamWriter> AnswerStream<W> {
         }
     }
 
-    async fn listen(&mut self, expected: &mut Expected) -> Heard {
+    async fn listen(&mut self, expected: &mut Expected) -> Incoming {
         let (live, keep_alive): (_, Duration) = (&mut self.live, self.app.config.chat.keep_alive);
         let update = async {
             match live {
@@ -202,10 +202,10 @@ impl<W: StreamWriter> AnswerStream<W> {
         select! {
             biased;
             // All are cancel-safe.
-            answer = expected.wait(&self.app.turns) => Heard::Answer(answer),
-            update = update => Heard::Update(update),
-            () = self.app.closing.cancelled() => Heard::Closing,
-            () = sleep(keep_alive) => Heard::Silence,
+            answer = expected.wait(&self.app.turns) => Incoming::Answer(answer),
+            update = update => Incoming::Update(update),
+            () = self.app.closing.cancelled() => Incoming::Closing,
+            () = sleep(keep_alive) => Incoming::Silence,
         }
     }
 

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use clap::{Parser, Subcommand};
 use settings::{Error, Flags};
 
-/// The front door: serves an OpenAI-compatible API and hands chats off to the project manager.
+/// The orchestrator: serves an OpenAI-compatible API and hands chats off to the project manager.
 ///
-/// Settings come from flags, a file (orchestrator.toml), ORCHESTRATOR_… variables (as
+/// Settings come from flags, a file (orchestrator.toml), ORCHESTRATOR_… variables (such as
 /// ORCHESTRATOR_GATEWAY__URL) and defaults, in this order of precedence.
 #[derive(Clone, Debug, Default, Parser)]
 #[command(name = "cynode-orchestrator", version)]
@@ -15,7 +15,7 @@ pub struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
 
-    /// Configuration file; without it orchestrator.toml is read if it is there.
+    /// Configuration file; orchestrator.toml by default, if it exists.
     #[arg(long, short, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
 
@@ -35,14 +35,14 @@ pub struct Cli {
     #[arg(long, global = true, value_name = "URL")]
     gateway_url: Option<String>,
 
-    /// Any other setting, as in --set chat.keep_alive=10s. May be given more than once.
+    /// Any other setting, such as --set chat.keep_alive=10s. Repeatable.
     #[arg(long, global = true, value_name = "KEY=VALUE")]
     set: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Subcommand)]
 pub enum Command {
-    /// Serve until told to stop. This is what happens without a command.
+    /// Serve until told to stop. The default command.
     #[default]
     Run,
     /// Print every setting with its value and where it came from.
@@ -51,14 +51,14 @@ pub enum Command {
         #[arg(long)]
         reference: bool,
     },
-    /// Ask the orchestrator that runs on this machine whether it is alive; for the health check of a
-    /// container.
+    /// Check that the orchestrator on this machine is alive, for health checks of containers; exit code 0 if
+    /// so.
     Health {
-        /// Ask whether it is ready to serve instead.
+        /// Check instead that it is ready to serve.
         #[arg(long)]
         ready: bool,
     },
-    /// Reach NATS and the gateway, look for the streams and tools that are needed, then exit.
+    /// Connect to NATS and the gateway, check that the streams and tools exist, then exit.
     Check,
 }
 

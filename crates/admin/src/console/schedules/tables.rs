@@ -69,7 +69,7 @@ pub(super) fn local_time(rfc3339: &str) -> String {
 
 pub(super) fn runs_table(runs: &[ScheduleRun], is_admin: bool) -> Markup {
     let rows: Vec<Markup> = runs.iter().map(|run| run_row(run, is_admin)).collect();
-    table("Runs, the latest first", &RUN_HEADINGS, &rows)
+    table("Runs, newest first", &RUN_HEADINGS, &rows)
 }
 
 fn run_row(run: &ScheduleRun, is_admin: bool) -> Markup {

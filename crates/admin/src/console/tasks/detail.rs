@@ -72,7 +72,7 @@ fn work(
             @match workflow {
                 Some(details) => { (workflow_facts(details)) }
                 None if task.status == TaskStatus::Canceled => {
-                    (empty("The task was canceled without one.", &html! {
+                    (empty("The task was cancelled without one.", &html! {
                         "A workflow would take it up again."
                     }))
                     (steering::start_form(session, task))

@@ -75,7 +75,7 @@ pub(in super::super) fn panel(session: &Session, workflow: &Workflow) -> Markup 
 fn cancel_button(session: &Session, workflow: &Workflow) -> Markup {
     confirm(
         "Cancel",
-        &html! { "Its jobs and handoffs end, and the task and whatever depends on it are canceled." },
+        &html! { "Its jobs and handoffs end, and the task and whatever depends on it are cancelled." },
         &button(session, CANCEL, &[("id", &workflow.task_id)], "danger small", "Cancel this workflow"),
     )
 }
@@ -121,7 +121,7 @@ pub(in super::super) fn start_form(session: &Session, task: &Task) -> Markup {
     let inner = html! {
         @if task.user_id.is_none() {
             div .field {
-                label for="user_id" { "User, for whom the workflow acts" }
+                label for="user_id" { "User on whose behalf the workflow acts" }
                 input #user_id name="user_id" required maxlength="128" autocomplete="off";
             }
         }
@@ -179,7 +179,7 @@ pub(in super::super) async fn pause(
     posted: PostedForm,
 ) -> Result<Response, Failure> {
     steer(&console, &posted, Steering::Pause, |_| {
-        "Paused. Jobs and handoffs that it began go on, and it finds their results later.".to_owned()
+        "Paused. Jobs and handoffs that it began continue; their results are read on resume.".to_owned()
     })
     .await
 }
@@ -203,6 +203,6 @@ pub(in super::super) async fn retry(
     posted: PostedForm,
 ) -> Result<Response, Failure> {
     let from_start = posted.fields.is_on("from_start");
-    let said = if from_start { "The workflow begins anew." } else { "The workflow is tried again." };
+    let said = if from_start { "The workflow starts over." } else { "The workflow is retried." };
     steer(&console, &posted, Steering::Retry { from_start }, |_| said.to_owned()).await
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::support::World;
 use crate::{administration::support::ctl, console::support::Gateway};
 
-/// A task that was canceled only because it depends on another has a way back.
+/// A task that was cancelled only because it depends on another has a way back.
 #[tokio::test]
 async fn tasks_canceled_with_another_are_named_and_can_be_brought_back() {
     let world = World::new().await;
@@ -17,7 +17,7 @@ async fn tasks_canceled_with_another_are_named_and_can_be_brought_back() {
         world.ok("workflow.start", json!({ "task_id": task })).await;
     }
     let cancelled = ctl(&world.gateway, &["workflows", "cancel", "first"]).await;
-    assert!(cancelled.stderr.contains("canceled with it: last, plain."), "{cancelled:?}");
+    assert!(cancelled.stderr.contains("cancelled with it: last, plain."), "{cancelled:?}");
     assert_eq!(world.status(&last).await, ("cancelled".to_owned(), "canceled".to_owned()));
 
     world.ok("workflow.retry", json!({ "task_id": first })).await;
@@ -37,7 +37,7 @@ async fn tasks_canceled_with_another_are_named_and_can_be_brought_back() {
     assert!(error["message"].as_str().expect("a text").contains("create a new task"), "{error}");
 }
 
-/// The page of a canceled task offers it, too; and one of a task without dependencies is ready at once.
+/// The page of a cancelled task offers it, too; and one of a task without dependencies is ready at once.
 #[tokio::test]
 async fn canceled_task_without_a_workflow_is_started_from_its_page() {
     let world = World::new().await;
@@ -46,7 +46,7 @@ async fn canceled_task_without_a_workflow_is_started_from_its_page() {
     let task = world.task("build").await;
     world.ok("db.task.update_status", json!({ "task_id": task, "status": "canceled" })).await;
     let shown = admin.get(&format!("/console/tasks/{task}")).await;
-    assert!(shown.shows("was canceled without one") && shown.shows("Start its workflow"), "{}", shown.body);
+    assert!(shown.shows("was cancelled without one") && shown.shows("Start its workflow"), "{}", shown.body);
     admin.post("/console/workflows/start", &[("id", &task)]).await;
     assert_eq!(world.status(&task).await, ("queued".to_owned(), "ready".to_owned()));
     world.until_sent(&task, &[1]).await;

@@ -38,7 +38,7 @@ async fn completing_the_last_dependency_queues_the_workflow(world: World) {
     world.acquire(&third, 1).await;
 }
 
-/// A dependency that failed or was canceled is named; once it is removed, the task begins.
+/// A dependency that failed or was cancelled is named; once it is removed, the task begins.
 async fn failed_dependency_is_named_and_can_be_removed(world: World) {
     let (first, epoch) = world.taken("first").await;
     let next = waiting_task(&world, "next", &[&first]).await;
@@ -57,7 +57,7 @@ async fn failed_dependency_is_named_and_can_be_removed(world: World) {
     assert!(error["message"].as_str().expect("a text").contains("has begun"), "{error}");
 }
 
-/// A task with an active workflow is ended by it, or canceled with it and what depends on it.
+/// A task with an active workflow is ended by it, or cancelled with it and what depends on it.
 async fn status_of_a_task_and_its_workflow_agree(world: World) {
     let (task, epoch) = world.taken("build").await;
     let next = waiting_task(&world, "next", &[&task]).await;

@@ -43,7 +43,7 @@ async fn task_without_an_owner_belongs_to_whom_its_workflow_acts_for() {
     call(&world, &of_handoff, "db.preference.list", wanted).await.expect("within its lease");
 }
 
-/// Canceling a task cancels what depends on it, but never a task of another user.
+/// Cancelling a task cancels what depends on it, but never a task of another user.
 #[tokio::test]
 async fn tasks_of_other_users_are_not_canceled_with_one_that_they_depend_on() {
     let world = World::new().await;

@@ -166,7 +166,7 @@ async fn cynodectl_starts_shows_and_steers() {
     assert!(run(&["resume", "build"]).await.stdout.contains("goes on"));
     let cancelled = run(&["cancel", "build", "--reason", "not now"]).await;
     assert!(cancelled.stdout.contains("is cancelled"), "{cancelled:?}");
-    assert!(run(&["retry", "build", "--from-start"]).await.stdout.contains("begins anew"));
+    assert!(run(&["retry", "build", "--from-start"]).await.stdout.contains("starts over"));
     let listed = parsed(&ctl(gateway, &["--json", "workflows", "ls", "--user", "ada"]).await);
     assert_eq!((&listed["task_id"], &listed["status"]), (&json!(task), &json!("queued")));
 }
