@@ -19,7 +19,7 @@ pub use lease::{
 };
 pub use progress::{Node, StepProgress, StepStatus, sum_of_costs};
 pub use row::{
-    Details, Effect, EffectKind, Event, MAX_QUEUE_SECONDS, Outcome, Policy, Status, Trigger, WaitingFor,
-    Workflow,
+    Details, Effect, EffectKind, EndReason, Event, MAX_QUEUE_SECONDS, Outcome, Policy, Status, Trigger,
+    WaitingFor, Workflow,
 };
 pub use steer::{Cancel, Get, List, Pause, Resume, Retry, Start};

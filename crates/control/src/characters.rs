@@ -1,4 +1,22 @@
-//! Characters that hide text from human readers.
+//! Characters that hide text from human readers, and those that a database cannot store.
+
+use serde_json::Value;
+
+/// Returns a text with a sign in place of each NUL, which PostgreSQL cannot store in a text. For texts that a
+/// program made of the output of others: a person's text with a NUL is refused.
+pub(crate) fn without_nul(text: String) -> String {
+    if text.contains('\0') { text.replace('\0', "\u{fffd}") } else { text }
+}
+
+/// Returns whether a text within a value holds a NUL.
+pub(crate) fn holds_nul(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.contains('\0'),
+        Value::Array(items) => items.iter().any(holds_nul),
+        Value::Object(fields) => fields.iter().any(|(name, value)| name.contains('\0') || holds_nul(value)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
 
 /// Returns whether a character is invisible, or makes a text appear different from what it is.
 pub(crate) fn is_hidden(c: char) -> bool {

@@ -13,6 +13,7 @@ mod effects;
 mod end;
 mod events;
 mod handoff;
+mod history;
 mod hooks;
 mod job;
 mod lease;

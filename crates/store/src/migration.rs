@@ -1,6 +1,7 @@
 //! Schema migrations. A released migration is never edited; every change to the schema is a new migration.
 
 mod calls;
+mod checkpoint_order;
 mod decisions;
 mod edge;
 mod egress;
@@ -43,6 +44,7 @@ impl MigratorTrait for Migrator {
             Box::new(memory::Memory),
             Box::new(lease_profiles::LeaseProfiles),
             Box::new(open_turns::OpenTurns),
+            Box::new(checkpoint_order::CheckpointOrder),
         ]
     }
 }

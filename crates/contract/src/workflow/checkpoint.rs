@@ -173,7 +173,7 @@ pub struct ListCheckpoints {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 512))]
     pub namespace: Option<String>,
-    /// Only those with a lower id.
+    /// Only those that were stored before the one with this id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     pub before: Option<String>,

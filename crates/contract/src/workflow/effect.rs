@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use subjects::ScopeId;
 
-use super::EffectKind;
+use super::{EffectKind, EndReason};
 use crate::{
     sandbox::{Job, MAX_WAIT_SECONDS, Run},
     tool,
@@ -85,6 +85,9 @@ pub struct JobBegun {
     pub job: Job,
     /// Whether this call began it; false if it already existed.
     pub began: bool,
+    /// `cancelled` if it was ended together with its workflow: what a person cancelled alone has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end_reason: Option<EndReason>,
 }
 
 tool!("workflow.job": RunJob => JobBegun);
@@ -127,6 +130,9 @@ pub struct HandedOff {
     /// The completion, once there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<Map<String, Value>>,
+    /// Why it was ended before it was answered, when this call was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end_reason: Option<EndReason>,
 }
 
 tool!("workflow.handoff": HandOff => HandedOff);

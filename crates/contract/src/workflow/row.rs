@@ -241,6 +241,26 @@ impl EffectKind {
     }
 }
 
+/// Why a job or a handoff was ended before it ended by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum EndReason {
+    /// Its answer did not come in time.
+    GivenUp,
+    /// Its workflow was cancelled, or has ended.
+    Cancelled,
+}
+
+impl EndReason {
+    /// Returns the reason as it is stored.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::GivenUp => "given_up",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
 /// Something that happened to a workflow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = WorkflowEvent))]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use contract::workflow::EndReason;
 use futures_util::{StreamExt, future::pending};
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, sea_query::Expr};
 use serde_json::{Map, Value, json};
@@ -12,7 +13,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use super::{effects::EndReason, wait};
+use super::wait;
 use crate::{
     Sandboxes, ToolError,
     sandboxes::{StoredAnswer, Unread},

@@ -16,7 +16,7 @@ use store::{
     entity::{workflow, workflow_checkpoint, workflow_history, workflow_write},
 };
 
-use super::{events, rows, writes};
+use super::{events, history, rows, writes};
 use crate::{BuiltInTool, Context, Does, ToolError, check};
 
 pub(super) const MAX_NAMESPACE_BYTES: usize = 512;
@@ -53,9 +53,12 @@ impl BuiltInTool for PutCheckpoint {
             metadata,
             epoch: input.epoch,
             created_at: now,
+            sequence: history::next(db, &task).await?,
         };
         let is_new = put_history(db, stored).await?;
-        if input.namespace.is_empty() {
+        // A put that was delayed until after a later one must not bring the state of before back.
+        let is_newest = || history::is_newest(db, &task, &input.namespace, &input.checkpoint_id);
+        if input.namespace.is_empty() && (is_new || is_newest().await?) {
             let current = Current { epoch: input.epoch, checkpoint_id: &input.checkpoint_id, now };
             put_current(db, &task, current, input.last_node, state).await?;
         }
@@ -101,7 +104,8 @@ pub(super) fn decode(what: &'static str, text: &str, limit: usize) -> Result<Vec
     Ok(data)
 }
 
-/// Stores a checkpoint, or replaces the one with the same id. Returns whether it is new.
+/// Stores a checkpoint, or replaces the one with the same id, which keeps its place in the order. Returns
+/// whether it is new.
 async fn put_history(db: &DatabaseExecutor<'_>, row: workflow_history::Model) -> Result<bool, ToolError> {
     let insert = workflow_history::Entity::insert(workflow_history::ActiveModel::from(row.clone()))
         .on_conflict_do_nothing_on([
@@ -185,7 +189,7 @@ impl BuiltInTool for GetCheckpoint {
             .filter(workflow_history::Column::Namespace.eq(&input.namespace));
         query = match &input.checkpoint_id {
             Some(id) => query.filter(workflow_history::Column::CheckpointId.eq(id)),
-            None => query.order_by_desc(workflow_history::Column::CheckpointId).limit(1),
+            None => query.order_by_desc(workflow_history::Column::Sequence).limit(1),
         };
         let checkpoint = match query.one(&context.db).await? {
             Some(row) => Some(with_writes(&context.db, row).await?),
@@ -224,11 +228,12 @@ impl BuiltInTool for ListCheckpoints {
             query = query.filter(workflow_history::Column::Namespace.eq(namespace));
         }
         if let Some(before) = &input.before {
-            query = query.filter(workflow_history::Column::CheckpointId.lt(before));
+            let task = input.task_id.as_str();
+            let before = history::sequence_of(&context.db, task, input.namespace.as_deref(), before).await?;
+            query = query.filter(workflow_history::Column::Sequence.lt(before));
         }
         let found = query
-            .order_by_desc(workflow_history::Column::CheckpointId)
-            .order_by_asc(workflow_history::Column::Namespace)
+            .order_by_desc(workflow_history::Column::Sequence)
             .into_tuple::<(String, String, String)>()
             .all(&context.db)
             .await?;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use contract::workflow::{Effect, MAX_KEY_BYTES};
+use contract::workflow::{Effect, EndReason, MAX_KEY_BYTES};
 use sea_orm::{
     ColumnTrait, DatabaseExecutor, EntityTrait, QueryFilter, QueryOrder, QuerySelect, sea_query::Expr,
 };
@@ -17,25 +17,6 @@ use crate::{ToolError, check};
 const MAX_STEP_BYTES: usize = 128;
 /// First character of the keys of a workflow that was begun anew.
 const SET_ASIDE: char = '~';
-
-/// Why a handoff was ended before it was answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum EndReason {
-    /// Its answer did not come in time.
-    GivenUp,
-    /// Its workflow was cancelled, or has ended.
-    Cancelled,
-}
-
-impl EndReason {
-    /// Returns the reason as it is stored with the handoff.
-    pub(super) const fn as_str(self) -> &'static str {
-        match self {
-            Self::GivenUp => "given_up",
-            Self::Cancelled => "cancelled",
-        }
-    }
-}
 
 /// Checks the key of an effect and the step that it is for.
 pub(super) fn check(key: &str, step: Option<&str>) -> Result<(), ToolError> {
@@ -54,6 +35,12 @@ pub(super) async fn find(
 ) -> Result<Option<workflow_effect::Model>, ToolError> {
     let id = (task.to_owned(), key.to_owned());
     Ok(workflow_effect::Entity::find_by_id(id).one(db).await?)
+}
+
+/// Returns why a job or a handoff was ended before it ended by itself.
+pub(super) fn end_reason(effect: &workflow_effect::Model) -> Result<Option<EndReason>, ToolError> {
+    let parse = |text: &String| check::parse_stored("reason of an end", text);
+    effect.end_reason.as_ref().map(parse).transpose()
 }
 
 pub(super) async fn insert(

@@ -1,19 +1,17 @@
 //! Ends workflows: with their jobs and handoffs if they are cancelled, and with less of their history.
 
-use std::collections::BTreeMap;
-
-use contract::workflow::{EffectKind, Outcome, Status};
+use contract::workflow::{EffectKind, EndReason, Outcome, Status};
 use sea_orm::{
     ActiveModelTrait, ActiveValue::Set, ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect,
-    sea_query::Expr,
+    UpdateMany, sea_query::Expr,
 };
 use store::{
     NewMessage,
-    entity::{job, workflow, workflow_effect, workflow_history, workflow_write},
+    entity::{job, workflow, workflow_effect},
 };
 use subjects::{HandoffId, Subject};
 
-use super::{WorkflowBook, effects::EndReason, events};
+use super::{WorkflowBook, events, history};
 use crate::{JobBook, ToolError};
 
 impl WorkflowBook<'_> {
@@ -56,7 +54,7 @@ impl WorkflowBook<'_> {
         change.ended_at = Set(Some(self.now));
         change.update(self.db).await?;
         self.cancel_effects(&task_id).await?;
-        self.prune_history(&task_id).await?;
+        history::prune(self.db, &task_id).await?;
         let event = events::of(events::WORKFLOW, Outcome::Cancelled, Some(why));
         events::add(self.db, (&task_id, epoch), [event], self.now).await
     }
@@ -72,10 +70,13 @@ impl WorkflowBook<'_> {
         let jobs = JobBook::new(self.db, self.sandboxes, self.now);
         for effect in open {
             if effect.kind == EffectKind::Job.as_str() {
-                let has_ended = job::Entity::find_by_id(&effect.id).one(self.db).await?;
-                if has_ended.is_some_and(|job| job.ended_at.is_none()) {
-                    jobs.cancel(&effect.id, &self.by).await?;
+                let found = job::Entity::find_by_id(&effect.id).one(self.db).await?;
+                let Some(job) = found.filter(|job| job.ended_at.is_none()) else { continue };
+                // One that a person had cancelled before is that person's: it is not begun anew unasked.
+                if job.cancel_requested_at.is_none() {
+                    ended(&effect, EndReason::Cancelled).exec(self.db).await?;
                 }
+                jobs.cancel(&effect.id, &self.by).await?;
             } else {
                 self.end_handoff(&effect, EndReason::Cancelled).await?;
             }
@@ -91,13 +92,8 @@ impl WorkflowBook<'_> {
         reason: EndReason,
     ) -> Result<(), ToolError> {
         let Ok(id) = effect.id.parse::<HandoffId>() else { return Ok(()) };
-        workflow_effect::Entity::update_many()
-            .col_expr(workflow_effect::Column::EndedAt, Expr::value(self.now))
-            .col_expr(workflow_effect::Column::EndReason, Expr::value(reason.as_str()))
-            .filter(workflow_effect::Column::TaskId.eq(&effect.task_id))
-            .filter(workflow_effect::Column::Key.eq(&effect.key))
-            .exec(self.db)
-            .await?;
+        let ended = ended(effect, reason).col_expr(workflow_effect::Column::EndedAt, Expr::value(self.now));
+        ended.exec(self.db).await?;
         if let Some(lease) = &effect.lease_id {
             self.leases.revoke(self.db, lease, self.now, &self.by).await?;
         }
@@ -108,30 +104,12 @@ impl WorkflowBook<'_> {
         };
         Ok(self.sandboxes.outbox.add(self.db, message).await?)
     }
+}
 
-    /// Keeps the latest checkpoint of each namespace, from which a retry goes on.
-    pub(super) async fn prune_history(&self, task: &str) -> Result<(), ToolError> {
-        let stored = workflow_history::Entity::find()
-            .select_only()
-            .columns([workflow_history::Column::Namespace, workflow_history::Column::CheckpointId])
-            .filter(workflow_history::Column::TaskId.eq(task))
-            .order_by_asc(workflow_history::Column::CheckpointId)
-            .into_tuple::<(String, String)>();
-        let latest: BTreeMap<String, String> = stored.all(self.db).await?.into_iter().collect();
-        for (namespace, checkpoint) in latest {
-            workflow_history::Entity::delete_many()
-                .filter(workflow_history::Column::TaskId.eq(task))
-                .filter(workflow_history::Column::Namespace.eq(&namespace))
-                .filter(workflow_history::Column::CheckpointId.ne(&checkpoint))
-                .exec(self.db)
-                .await?;
-            workflow_write::Entity::delete_many()
-                .filter(workflow_write::Column::TaskId.eq(task))
-                .filter(workflow_write::Column::Namespace.eq(&namespace))
-                .filter(workflow_write::Column::CheckpointId.ne(&checkpoint))
-                .exec(self.db)
-                .await?;
-        }
-        Ok(())
-    }
+/// Returns the change that stores why a job or a handoff was ended.
+fn ended(effect: &workflow_effect::Model, reason: EndReason) -> UpdateMany<workflow_effect::Entity> {
+    workflow_effect::Entity::update_many()
+        .col_expr(workflow_effect::Column::EndReason, Expr::value(reason.as_str()))
+        .filter(workflow_effect::Column::TaskId.eq(&effect.task_id))
+        .filter(workflow_effect::Column::Key.eq(&effect.key))
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use contract::{
     lease::Issue,
-    workflow::{EffectKind, HandOff, HandedOff},
+    workflow::{EffectKind, EndReason, HandOff, HandedOff},
 };
 use operate::publish::{Sealed, seal};
 use policy::{AgentKind, Scope, ScopedId};
@@ -20,9 +20,7 @@ use subjects::{
 use uuid::Uuid;
 
 use super::{
-    WorkflowBook, answers,
-    effects::{self, EndReason},
-    refusal, rights, rows, wait,
+    WorkflowBook, answers, effects, refusal, rights, rows, wait,
 };
 use crate::{BuiltInTool, Context, Does, NewLease, Sandboxes, ToolError};
 
@@ -59,7 +57,8 @@ impl BuiltInTool for HandOff {
                 WorkflowBook::of(context).end_handoff(&effect, EndReason::GivenUp).await?;
             }
             let age_ms = context.now.saturating_sub(effect.began_at).max(0) / 1_000;
-            return Ok(HandedOff { handoff_id: effect.id, began: false, age_ms, answer });
+            let end_reason = effects::end_reason(&effect)?;
+            return Ok(HandedOff { handoff_id: effect.id, began: false, age_ms, answer, end_reason });
         }
         if input.give_up {
             return Err(ToolError::not_found("handoff", input.key));
@@ -82,7 +81,7 @@ impl BuiltInTool for HandOff {
         };
         let handoff_id = effect.id.clone();
         effects::insert(&context.db, effect).await?;
-        Ok(HandedOff { handoff_id, began: true, age_ms: 0, answer: None })
+        Ok(HandedOff { handoff_id, began: true, age_ms: 0, answer: None, end_reason: None })
     }
 
     /// Waits for the answer.

@@ -35,16 +35,17 @@ impl BuiltInTool for RunJob {
         // Of several calls with one key, one has the workflow locked; the others find what it began.
         let row = rows::lock_held(context, &input.task_id, input.epoch).await?;
         let known = effects::find(&context.db, &row.task_id, &input.key).await?;
-        let (job, began) = match known {
+        let (job, began, end_reason) = match known {
             Some(effect) if effect.kind != EffectKind::Job.as_str() => {
                 return Err(refusal::key_in_use(&input.key, &effect.kind));
             }
             Some(effect) => {
+                let end_reason = effects::end_reason(&effect)?;
                 let found = job::Entity::find_by_id(&effect.id).one(&context.db).await?;
                 let job = found.ok_or_else(|| ToolError::not_found("job", effect.id))?;
                 let limit = view::policy_of(&row).queue_seconds();
                 end_if_overdue(&context.db, context.sandboxes, &job, limit, context.now).await?;
-                (job, false)
+                (job, false, end_reason)
             }
             None => {
                 rights::check_job(&row, &wanted.tools)?;
@@ -67,10 +68,10 @@ impl BuiltInTool for RunJob {
                     cost_usd: None,
                 };
                 effects::insert(&context.db, effect).await?;
-                (job, true)
+                (job, true, None)
             }
         };
-        Ok(JobBegun { job: describe_job(&context.db, job, context.now).await?, began })
+        Ok(JobBegun { job: describe_job(&context.db, job, context.now).await?, began, end_reason })
     }
 
     /// Waits for the end of the job and returns it as it is then.

@@ -13,9 +13,11 @@ use store::{
     entity::{task, workflow},
 };
 
-use super::{WorkflowBook, acquire, events, rights::Rights, rows, view};
+use super::{WorkflowBook, acquire, events, history, rights::Rights, rows, view};
 use crate::{
-    BuiltInTool, Context, Does, ToolError, check,
+    BuiltInTool, Context, Does, ToolError,
+    characters::without_nul,
+    check,
     task_rows::{self, Locked, graph::Direction},
 };
 
@@ -55,13 +57,14 @@ impl BuiltInTool for Release {
     const NEEDS_NATS: bool = true;
 
     async fn run(context: &Context<'_>, input: Self) -> Result<WorkflowView, ToolError> {
-        check_outcome(&input.outcome)?;
+        let outcome = storable(input.outcome);
+        check_outcome(&outcome)?;
         let (db, id) = (&context.db, input.task_id.as_str());
         // Refused early: a stale runner waits for no lock.
         let held = rows::find_held(context, &input.task_id, input.epoch).await?;
         // What starts since the task is completed starts with the rights of this workflow.
         let book = WorkflowBook { rights: Rights::of_workflow(&held), ..WorkflowBook::of(context) };
-        let task = match input.outcome {
+        let task = match outcome {
             // Workflows that waited for it are sent.
             ReleaseOutcome::Done { .. } => {
                 let Locked { task, .. } =
@@ -71,8 +74,21 @@ impl BuiltInTool for Release {
             _ => book.lock_task(id).await?,
         };
         let row = rows::lock_held(context, &input.task_id, input.epoch).await?;
-        let row = book.release(row, task, input.outcome).await?;
+        let row = book.release(row, task, outcome).await?;
         view::describe(db, row).await
+    }
+}
+
+/// Returns an outcome whose texts can be stored. They quote what jobs and managers wrote; if they were refused,
+/// no runner could ever give the workflow back with what became of it.
+fn storable(outcome: ReleaseOutcome) -> ReleaseOutcome {
+    match outcome {
+        ReleaseOutcome::Done { summary } => ReleaseOutcome::Done { summary: without_nul(summary) },
+        ReleaseOutcome::Failed { error } => ReleaseOutcome::Failed { error: without_nul(error) },
+        ReleaseOutcome::Waiting { r#for, question, interrupt_id } => {
+            ReleaseOutcome::Waiting { r#for, question: without_nul(question), interrupt_id }
+        }
+        ReleaseOutcome::HandedBack {} => ReleaseOutcome::HandedBack {},
     }
 }
 
@@ -148,7 +164,7 @@ impl WorkflowBook<'_> {
         if rows::status_of(&row)?.is_final() {
             // What was given up may still go on.
             self.cancel_effects(&row.task_id).await?;
-            self.prune_history(&row.task_id).await?;
+            history::prune(self.db, &row.task_id).await?;
         }
         if task_status == Some(TaskStatus::Completed) {
             self.continue_dependents(&row.task_id).await?;

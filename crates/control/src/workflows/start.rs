@@ -11,7 +11,9 @@ use subjects::workflow::check_steps;
 
 use super::{WorkflowBook, events, message, rows, view};
 use crate::{
-    BuiltInTool, Context, Does, ToolError, check,
+    BuiltInTool, Context, Does, ToolError,
+    characters::holds_nul,
+    check,
     task_rows::{self, Locked, graph::Direction},
 };
 
@@ -191,6 +193,9 @@ fn check(wanted: &Start) -> Result<(Option<String>, Policy), ToolError> {
         return Ok((None, policy));
     }
     check_steps(&wanted.steps).map_err(|error| ToolError::Invalid(format!("`steps`: {error}")))?;
+    if serde_json::to_value(&wanted.steps).is_ok_and(|steps| holds_nul(&steps)) {
+        return Err(ToolError::Invalid("`steps` holds a NUL character".to_owned()));
+    }
     let steps = subjects::encode_json_text(&wanted.steps);
     check::text("steps", &steps, MAX_STEPS_BYTES)?;
     Ok((Some(steps), policy))

@@ -15,7 +15,7 @@ use store::{
     entity::{task, workflow, workflow_effect, workflow_event},
 };
 
-use super::{WorkflowBook, checkpoint, effects, events, message, rows, view};
+use super::{WorkflowBook, checkpoint, effects, events, message, requeue, rows, view};
 use crate::{
     BuiltInTool, Context, Does, Sandboxes, ToolError, check,
     task_rows::{
@@ -160,9 +160,11 @@ impl WorkflowBook<'_> {
         }
         let input = check_input(waiting_for, answer.input)?;
         let (is_answer, run) = (input.is_some(), row.run + 1);
-        // A retry that was paused is still one: what failed or was cancelled before it is begun anew.
-        let is_paused_retry = waiting_for == WaitingFor::Pause && row.trigger == Trigger::Retry.as_str();
-        let trigger = if is_paused_retry { Trigger::Retry } else { Trigger::Resume };
+        // A pause is no reason to try anew what failed again since the retry.
+        let trigger = match waiting_for {
+            WaitingFor::Pause => requeue::trigger_after(self.db, &row).await?,
+            WaitingFor::Question | WaitingFor::Approval => Trigger::Resume,
+        };
         let mut change = workflow::ActiveModel::from(row);
         change.status = Set(Status::Queued.as_str().to_owned());
         change.waiting_for = Set(None);

@@ -9,7 +9,7 @@ pub struct Model {
     pub task_id: String,
     #[sea_orm(primary_key, auto_increment = false)]
     pub namespace: String,
-    /// Later ones are higher, compared as text.
+    /// Made by the runner, with the time of its clock, which says nothing about the order.
     #[sea_orm(primary_key, auto_increment = false)]
     pub checkpoint_id: String,
     pub parent_id: Option<String>,
@@ -21,6 +21,8 @@ pub struct Model {
     pub metadata: String,
     pub epoch: i64,
     pub created_at: i64,
+    /// Counts the checkpoints of a workflow in the order in which they were first stored.
+    pub sequence: i64,
 }
 
 super::plain_entity!();

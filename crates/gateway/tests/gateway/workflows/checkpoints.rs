@@ -1,16 +1,20 @@
 //! Checkpoints, pending writes and events: what the saver of a runner stores (W3).
 
 use data_encoding::BASE64;
+use sea_orm::{ConnectionTrait, Database};
 use serde_json::{Value, json};
+use testkit::Postgres;
 
 use super::support::{World, on_both};
 
 on_both!(
     checkpoints_come_back_as_they_were_put,
+    newest_is_what_was_stored_last_whatever_its_id,
     pending_writes_are_kept_or_replaced_and_ordered,
     state_and_events_are_for_the_next_runner_and_for_people,
     repeated_put_replaces_and_adds_no_events,
-    history_is_pruned_at_the_end
+    history_is_pruned_at_the_end,
+    outcome_that_quotes_a_nul_is_stored
 );
 
 fn put(task: &str, epoch: i64, id: &str) -> Value {
@@ -87,6 +91,77 @@ async fn checkpoints_come_back_as_they_were_put(world: World) {
     let deleted = world.runs("workflow.checkpoint.delete", json!({ "task_id": task, "epoch": epoch })).await;
     assert_eq!(deleted, json!({ "deleted": 4 }));
     assert_eq!(ids(&list(json!({})).await), [""; 0]);
+}
+
+/// The clock of the second runner is behind, so that its ids are lower. What the first one did is not done
+/// again.
+async fn newest_is_what_was_stored_last_whatever_its_id(world: World) {
+    let (task, epoch) = world.taken("build").await;
+    let with_state = |epoch: i64, id: &str, done: i64| {
+        let mut checkpoint = put(&task, epoch, id);
+        checkpoint["state"] = json!({ "done": done });
+        checkpoint
+    };
+    for (id, done) in [("b1", 1), ("b2", 2)] {
+        world.runs("workflow.checkpoint.put", with_state(epoch, id, done)).await;
+    }
+    world.release(&task, epoch, json!({ "handed_back": {} })).await;
+    let epoch = world.acquire(&task, 1).await["epoch"].as_i64().expect("an epoch");
+    for (id, done) in [("a1", 3), ("a0", 4)] {
+        world.runs("workflow.checkpoint.put", with_state(epoch, id, done)).await;
+    }
+    // A repeated put that was delayed brings nothing of before back.
+    world.runs("workflow.checkpoint.put", with_state(epoch, "a1", 3)).await;
+    assert_eq!(world.get(&task).await["state"], json!({ "done": 4 }));
+    let held = json!({ "task_id": task, "epoch": epoch });
+    let newest = world.runs("workflow.checkpoint.get", held.clone()).await;
+    assert_eq!(newest["checkpoint"]["checkpoint_id"], "a0");
+    assert_eq!(ids(&world.runs("workflow.checkpoint.list", held.clone()).await), ["a0", "a1", "b2", "b1"]);
+    let before = |id: &str| json!({ "task_id": task, "epoch": epoch, "before": id, "namespace": "" });
+    assert_eq!(ids(&world.runs("workflow.checkpoint.list", before("a1")).await), ["b2", "b1"]);
+    assert_eq!(world.refused("workflow.checkpoint.list", before("c9")).await["code"], "not_found");
+    world.release(&task, epoch, json!({ "failed": { "error": "no disk" } })).await;
+    world.ok("workflow.retry", json!({ "task_id": task })).await;
+    let taken = world.acquire(&task, 2).await;
+    assert_eq!(taken["state"], json!({ "done": 4 }));
+    let kept = json!({ "task_id": task, "epoch": taken["epoch"] });
+    assert_eq!(ids(&world.runs("workflow.checkpoint.list", kept).await), ["a0"]);
+}
+
+#[tokio::test]
+async fn checkpoints_of_a_store_of_before_are_numbered() {
+    let world = World::new().await;
+    let url = world.gateway.store_url();
+    upgrade(world, &url).await;
+}
+
+#[tokio::test]
+async fn checkpoints_of_a_postgres_store_of_before_are_numbered() {
+    let postgres = Postgres::start();
+    let url = postgres.database();
+    upgrade(World::with(&[("store.url", &url), ("store.patience", "30s")], &[]).await, &url).await;
+}
+
+/// A store of the release before has no order but the times of its rows.
+async fn upgrade(mut world: World, url: &str) {
+    let (task, epoch) = world.taken("build").await;
+    for id in ["b1", "a1"] {
+        world.runs("workflow.checkpoint.put", put(&task, epoch, id)).await;
+    }
+    world.gateway.kill();
+    let store = Database::connect(url).await.expect("the store opens");
+    for statement in [
+        "ALTER TABLE workflow_history DROP COLUMN sequence",
+        "DELETE FROM seaql_migrations WHERE version = 'm0018_checkpoint_order'",
+    ] {
+        store.execute_unprepared(statement).await.expect(statement);
+    }
+    store.close().await.expect("closed");
+    world.gateway.start_again().await;
+    let list = json!({ "task_id": task, "epoch": epoch });
+    assert_eq!(ids(&world.runs("workflow.checkpoint.list", list.clone()).await), ["a1", "b1"]);
+    world.runs("workflow.checkpoint.put", put(&task, epoch, "a0")).await;
+    assert_eq!(ids(&world.runs("workflow.checkpoint.list", list).await), ["a0", "a1", "b1"]);
 }
 
 /// Writes are kept or replaced, and come in the order that LangGraph expects.
@@ -192,6 +267,24 @@ async fn history_is_pruned_at_the_end(world: World) {
     world.ok("workflow.retry", json!({ "task_id": task })).await;
     let epoch = world.acquire(&task, 2).await["epoch"].as_i64().expect("an epoch");
     let list = world.runs("workflow.checkpoint.list", json!({ "task_id": task, "epoch": epoch })).await;
-    assert_eq!(ids(&list), ["a2", "a0"]);
-    assert_eq!(list["checkpoints"][0]["writes"].as_array().expect("writes").len(), 1);
+    assert_eq!(ids(&list), ["a0", "a2"]);
+    assert_eq!(list["checkpoints"][1]["writes"].as_array().expect("writes").len(), 1);
+}
+
+/// What a job printed may hold a NUL, which PostgreSQL stores in no text. The workflow ends all the same.
+async fn outcome_that_quotes_a_nul_is_stored(world: World) {
+    let asked = json!({ "waiting": { "for": "question", "question": "a\u{0}b?", "interrupt_id": "i-1" } });
+    for (outcome, field, stored) in [
+        (json!({ "done": { "summary": "a\u{0}b" } }), "summary", "a\u{fffd}b"),
+        (json!({ "failed": { "error": "a\u{0}b" } }), "error", "a\u{fffd}b"),
+        (asked, "question", "a\u{fffd}b?"),
+    ] {
+        let (task, epoch) = world.taken("build").await;
+        let mut checkpoint = put(&task, epoch, "a1");
+        checkpoint["state"] = json!({ "results": "a\u{0}b" });
+        world.runs("workflow.checkpoint.put", checkpoint).await;
+        let released = world.release(&task, epoch, outcome).await;
+        assert_eq!(released[field], stored, "{released}");
+        assert_eq!(world.get(&task).await["state"]["results"], "a\u{0}b");
+    }
 }

@@ -109,6 +109,7 @@ async fn cancelled_handoff_is_not_given_up_afterwards(world: World) {
     let epoch = world.acquire(&task, 2).await["epoch"].as_i64().expect("an epoch");
     let given_up = world.runs("workflow.handoff", giving_up(&task, epoch, 1)).await;
     assert_eq!(said(&given_up), json!(["cancelled", null]), "{given_up}");
+    assert_eq!(given_up["end_reason"], "cancelled", "{given_up}");
 }
 
 /// Cancelled while no manager was there to hear of it: the next run is told so, and hands off anew.

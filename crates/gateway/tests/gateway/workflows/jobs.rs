@@ -98,6 +98,12 @@ async fn job_that_no_node_takes_in_time_ends() {
     node.claim(id, 1, 0).await.expect_err("a job that has ended cannot be taken");
     let again = world.runs("workflow.job", run(&task, epoch, "k-1", 0)).await;
     assert_eq!(again["job"]["end"], ended["end"], "it stays so");
+    // The cancel of the workflow did not end it.
+    world.ok("workflow.cancel", json!({ "task_id": task })).await;
+    world.ok("workflow.retry", json!({ "task_id": task })).await;
+    let epoch = world.acquire(&task, 2).await["epoch"].as_i64().expect("an epoch");
+    let after = world.runs("workflow.job", run(&task, epoch, "k-1", 0)).await;
+    assert_eq!((&after["job"]["end"], after.get("end_reason")), (&ended["end"], None));
 }
 
 /// A job that a node has runs on, however long it waited; without its node it ends after the same time.

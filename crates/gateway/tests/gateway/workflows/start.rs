@@ -64,6 +64,7 @@ async fn bad_starts_are_refused_with_what_to_do() {
         (json!({ "steps": [step("a", &["b"]), step("b", &["a"])] }), "circle"),
         (json!({ "steps": [step("a", &[]), step("a", &[])] }), "unique"),
         (json!({ "steps": many }), "50"),
+        (json!({ "steps": [{ "name": "a", "kind": "job", "script": "true\u{0}" }] }), "NUL"),
         (
             json!({ "steps": [{ "name": "a", "kind": "job", "scirpt": "true" }] }),
             "step `a`: unknown field `scirpt`, expected one of `name`, `description`, `kind`, `script`",

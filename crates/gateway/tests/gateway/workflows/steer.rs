@@ -10,6 +10,8 @@ on_both!(
     every_operation_at_every_status,
     answer_reaches_the_next_runner,
     pause_leaves_jobs_and_cancel_ends_them,
+    pause_does_not_repeat_a_retry,
+    job_that_ended_with_its_workflow_is_known_by_its_reason,
     retry_goes_on_or_begins_anew
 );
 
@@ -177,6 +179,52 @@ async fn pause_leaves_jobs_and_cancel_ends_them(world: World) {
     assert_eq!((&found["status"], &found["error"]), (&json!("cancelled"), &json!("not needed")));
     let ended = world.ok("sandbox.job.get", json!({ "job_id": ids[0] })).await;
     assert_eq!((&ended["status"], ended.get("cancel_requested_at")), (&json!("completed"), None));
+}
+
+/// A retry that is paused before anything of it was stored is still one. From then on, it is resumed: if it
+/// failed again, no person asked for another one.
+async fn pause_does_not_repeat_a_retry(world: World) {
+    let (task, epoch) = world.taken("build").await;
+    let put = async |epoch: i64, id: &str| {
+        let checkpoint =
+            json!({ "task_id": task, "epoch": epoch, "checkpoint_id": id, "kind": "j", "data": "" });
+        world.runs("workflow.checkpoint.put", checkpoint).await;
+    };
+    put(epoch, "a1").await;
+    world.release(&task, epoch, json!({ "failed": { "error": "no disk" } })).await;
+    world.ok("workflow.retry", json!({ "task_id": task })).await;
+    world.acquire(&task, 2).await;
+    let paused = async |run: i64| {
+        world.ok("workflow.pause", json!({ "task_id": task })).await;
+        world.ok("workflow.resume", json!({ "task_id": task })).await;
+        let taken = world.acquire(&task, run).await;
+        let trigger = taken["workflow"]["trigger"].as_str().expect("a trigger").to_owned();
+        (trigger, taken["epoch"].as_i64().expect("an epoch"))
+    };
+    let (trigger, epoch) = paused(3).await;
+    assert_eq!(trigger, "retry");
+    put(epoch, "a2").await;
+    assert_eq!(paused(4).await.0, "resume");
+}
+
+/// A job is begun anew after a retry only if it ended with its workflow, not if a person cancelled it alone.
+async fn job_that_ended_with_its_workflow_is_known_by_its_reason(world: World) {
+    let (task, epoch) = world.taken("build").await;
+    let (with_it, alone) = (job_of(&task, epoch, "with-it"), job_of(&task, epoch, "alone"));
+    assert_eq!(world.runs("workflow.job", with_it).await.get("end_reason"), None);
+    let alone = world.runs("workflow.job", alone).await["job"]["job_id"].clone();
+    world.ok("sandbox.job.cancel", json!({ "job_id": alone })).await;
+    world.ok("workflow.cancel", json!({ "task_id": task })).await;
+    world.ok("workflow.retry", json!({ "task_id": task })).await;
+    let epoch = world.acquire(&task, 2).await["epoch"].as_i64().expect("an epoch");
+    for (key, reason) in [("with-it", Some(&json!("cancelled"))), ("alone", None)] {
+        let mut wanted = job_of(&task, epoch, key);
+        wanted["wait_seconds"] = json!(20);
+        let joined = world.runs("workflow.job", wanted).await;
+        assert_eq!(joined["began"], false, "{key}");
+        assert_eq!(joined["job"]["status"], "canceled", "{key}");
+        assert_eq!(joined.get("end_reason"), reason, "{key}");
+    }
 }
 
 /// A retry goes on with what is stored, or begins anew: then keys are free and handoffs have other ids.
