@@ -79,8 +79,8 @@ impl BuiltInTool for Release {
     }
 }
 
-/// Returns an outcome whose texts can be stored. They quote what jobs and managers wrote; if they were refused,
-/// no runner could ever give the workflow back with what became of it.
+/// Returns an outcome whose texts can be stored. They quote what jobs and managers wrote; if they were
+/// refused, no runner could ever give the workflow back with what became of it.
 fn storable(outcome: ReleaseOutcome) -> ReleaseOutcome {
     match outcome {
         ReleaseOutcome::Done { summary } => ReleaseOutcome::Done { summary: without_nul(summary) },

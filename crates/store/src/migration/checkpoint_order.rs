@@ -1,5 +1,5 @@
-//! Numbers the checkpoints of workflows in the order in which the gateway stored them. Their ids have the time
-//! of the runner that made them, and clocks of runners differ.
+//! Numbers the checkpoints of workflows in the order in which the gateway stored them. Their ids have the
+//! time of the runner that made them, and clocks of runners differ.
 
 use sea_orm_migration::{prelude::*, schema::*, sea_orm::DbBackend};
 
