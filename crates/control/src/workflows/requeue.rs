@@ -87,8 +87,8 @@ async fn requeue(
 }
 
 /// Returns why the run that follows a lost or a paused one begins. A retry of which nothing is stored is
-/// still one: what failed or was cancelled before it is yet to be begun anew. A retry of which a checkpoint is
-/// stored is resumed: if it failed too, no person asked for another one.
+/// still one: what failed or was cancelled before it is yet to be begun anew. A retry of which a checkpoint
+/// is stored is resumed: if it failed too, no person asked for another one.
 pub(super) async fn trigger_after(
     db: &DatabaseExecutor<'_>,
     lost: &workflow::Model,
