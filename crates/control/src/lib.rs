@@ -18,6 +18,7 @@ mod memories;
 mod page;
 mod path;
 mod profiles;
+mod resend;
 mod search;
 mod slice;
 mod task_rows;
@@ -63,11 +64,11 @@ pub use schedules::{ScheduleBook, check_schedule_payload, preview_schedule, time
 pub use skills::{SkillTarget, SkillWriter, seed};
 pub use spec::{BuiltInTool, Context, Does, Entry};
 pub use tasks::{TaskBook, TaskCount, TaskDependency, WantedTasks};
-pub use threads::{ThreadBook, ThreadTurn};
+pub use threads::{ThreadBook, ThreadTurn, TurnCanceller};
 pub use visible_tools::{VisibleTool, VisibleTools};
 pub use workflows::{
     ACTIVE_STATUSES, COUNTED_OUTCOMES, WorkflowAnswer, WorkflowBook, WorkflowCounts, count_workflows,
-    newest_workflow_event, requeue_lost_workflows,
+    newest_workflow_event, requeue_lost_workflows, resend_lost_handoffs,
 };
 
 /// Returns all built-in tools.

@@ -18,9 +18,11 @@ mod hooks;
 mod job;
 mod lease;
 mod message;
+mod publish;
 mod read;
 mod refusal;
 mod requeue;
+mod resend;
 mod rights;
 mod rows;
 mod start;
@@ -38,6 +40,7 @@ pub use self::{
     book::WorkflowBook,
     counts::{ACTIVE_STATUSES, COUNTED_OUTCOMES, WorkflowCounts, count_workflows, newest_workflow_event},
     requeue::requeue_lost_workflows,
+    resend::resend_lost_handoffs,
     steer::Answer as WorkflowAnswer,
 };
 pub(super) use self::{hooks::TaskHooks, steer::check_not_own};

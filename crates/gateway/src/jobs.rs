@@ -1,14 +1,12 @@
 //! The gateway's side of jobs: takes over what nodes write to their chains, and answers nodes that report.
 
 mod chains;
-mod lost;
 mod presence;
 
 use std::time::Duration;
 
 use async_nats::jetstream::stream;
 pub(crate) use chains::ChainReader;
-pub(crate) use lost::LostJobs;
 pub(crate) use presence::PresenceResponder;
 use subjects::streams::{self, Sizing};
 

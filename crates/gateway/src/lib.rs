@@ -17,6 +17,7 @@ mod edge_audit;
 mod front;
 mod health;
 mod jobs;
+mod lost;
 mod metrics;
 mod relay;
 mod reload;

@@ -34,7 +34,8 @@ use crate::{
     edge_audit::EdgeAudit,
     front::Front,
     health::{self, Watched},
-    jobs::{ChainReader, LostJobs, PresenceResponder},
+    jobs::{ChainReader, PresenceResponder},
+    lost::Lost,
     metrics::Metrics,
     relay::Relay,
     reload::ModifiedAt,
@@ -137,19 +138,13 @@ async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), 
         let (store, nats) = (store.clone(), nats.clone());
         let responder = PresenceResponder { store: store.clone(), nats: nats.clone() };
         background.spawn(responder.run(stop.clone()));
-        let queue = RunnerQueue {
-            store: store.clone(),
-            nats: nats.clone(),
-            sandboxes: sandboxes.clone(),
-            ack_wait: config.workflows.ack_wait,
-        };
+        let queue = RunnerQueue { nats: nats.clone(), ack_wait: config.workflows.ack_wait };
         background.spawn(queue.run(stop.clone()));
         let counter = WorkflowCounter::open(store.clone(), metrics.clone()).await?;
         background.spawn(counter.run(stop.clone()));
         let (sandboxes, leases) = (sandboxes.clone(), issuer.clone());
-        let lost_jobs =
-            LostJobs { store: store.clone(), sandboxes: sandboxes.clone(), leases: leases.clone() };
-        background.spawn(lost_jobs.run(stop.clone()));
+        let lost = Lost { store: store.clone(), sandboxes: sandboxes.clone(), leases: leases.clone() };
+        background.spawn(lost.run(stop.clone()));
         background.spawn(ChainReader { store, nats, sandboxes, leases }.run(stop.clone()));
     }
     let leases = Leases::open(&store, config.leases.mode, &issuer.key.public_key()).await?;

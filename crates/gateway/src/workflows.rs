@@ -1,15 +1,13 @@
 //! The queue from which runners take workflows: the gateway creates its stream and its consumer, so that
-//! runners need no rights to do so, and queues workflows again whose message is lost.
+//! runners need no rights to do so.
 
 use std::{sync::Arc, time::Duration};
 
 use broker::{Broker, Chain, OnDemand, Unavailable, retry::RetryDelays};
-use control::Sandboxes;
-use store::Store;
 use subjects::streams;
 use tokio::{
     select,
-    time::{interval, sleep, timeout},
+    time::{sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -17,7 +15,6 @@ use tracing::{info, warn};
 use crate::jobs::stream_config;
 
 const SETUP_TIMEOUT: Duration = Duration::from_secs(5);
-const REQUEUE_INTERVAL: Duration = Duration::from_secs(60);
 
 #[derive(Debug, thiserror::Error)]
 enum Failure {
@@ -30,9 +27,7 @@ enum Failure {
 /// Creates the queue of workflows.
 #[derive(Debug)]
 pub(crate) struct RunnerQueue {
-    pub(crate) store: Store,
     pub(crate) nats: Arc<OnDemand>,
-    pub(crate) sandboxes: Arc<Sandboxes>,
     /// How long a runner may be silent before its message is delivered to another.
     pub(crate) ack_wait: Duration,
 }
@@ -48,7 +43,13 @@ impl RunnerQueue {
                     delays.reset();
                     is_failing = false;
                     info!("Workflow queue ready.");
-                    self.keep(&broker, &stop).await;
+                    let mut connections = broker.connections.clone();
+                    connections.mark_unchanged();
+                    select! {
+                        () = stop.cancelled() => return,
+                        // Cancel-safe.
+                        _ = connections.changed() => {}
+                    }
                 }
                 Err(error) => {
                     if !std::mem::replace(&mut is_failing, true) {
@@ -60,33 +61,6 @@ impl RunnerQueue {
                     }
                 }
             }
-        }
-    }
-
-    /// Queues lost workflows again from time to time, until the connection was lost.
-    async fn keep(&self, broker: &Broker, stop: &CancellationToken) {
-        let mut connections = broker.connections.clone();
-        connections.mark_unchanged();
-        let mut looks = interval(REQUEUE_INTERVAL);
-        loop {
-            select! {
-                () = stop.cancelled() => return,
-                // Cancel-safe.
-                _ = connections.changed() => return,
-                // Cancel-safe.
-                _ = looks.tick() => self.requeue(broker).await,
-            }
-        }
-    }
-
-    async fn requeue(&self, broker: &Broker) {
-        // A message stays in the queue until its workflow was given back.
-        let queue = timeout(SETUP_TIMEOUT, broker.jetstream.get_stream(streams::WORKFLOWS)).await;
-        let is_empty = matches!(queue, Ok(Ok(queue)) if queue.cached_info().state.messages == 0);
-        match control::requeue_lost_workflows(&self.store, &self.sandboxes, is_empty).await {
-            Ok(0) => {}
-            Ok(workflows) => warn!(workflows, "Lost workflows queued again."),
-            Err(error) => warn!(error = %Chain(&error), "Lost workflows not queued; retrying."),
         }
     }
 

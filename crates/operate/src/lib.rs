@@ -1,4 +1,5 @@
-//! Operator functions: status of queues and instances, runs of handoffs, dead letters and their replay.
+//! Operator functions: status of queues and instances, runs of handoffs, dead letters and their replay, and
+//! what queues have lost.
 //!
 //! This crate neither prints nor prompts; `cynodectl` and the gateway's console do, each in its own way.
 
@@ -6,6 +7,7 @@ pub mod answer;
 pub mod dead;
 mod error;
 mod format;
+pub mod lost;
 pub mod publish;
 pub mod run;
 pub mod status;

@@ -5,6 +5,7 @@ mod checkpoint_order;
 mod decisions;
 mod edge;
 mod egress;
+mod job_handoffs;
 mod jobs;
 mod lease_profiles;
 mod leases;
@@ -17,7 +18,9 @@ mod requests;
 mod schedules;
 mod threads;
 mod tool_does;
+mod turn_cancels;
 mod work;
+mod workflow_handoffs;
 mod workflows;
 
 use sea_orm_migration::{prelude::*, sea_orm::DbBackend};
@@ -44,7 +47,10 @@ impl MigratorTrait for Migrator {
             Box::new(memory::Memory),
             Box::new(lease_profiles::LeaseProfiles),
             Box::new(open_turns::OpenTurns),
+            Box::new(job_handoffs::JobHandoffs),
             Box::new(checkpoint_order::CheckpointOrder),
+            Box::new(workflow_handoffs::WorkflowHandoffs),
+            Box::new(turn_cancels::TurnCancels),
         ]
     }
 }

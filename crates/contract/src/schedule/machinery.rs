@@ -17,7 +17,7 @@ pub const MAX_MARKED: usize = 200;
 pub const MAX_UNSENT: u64 = 50;
 /// How long after its handoff was published an open run is returned by `schedule.run.unsent` again. After
 /// that, it is returned each time its age has doubled, at least every hour.
-pub const RESEND_AFTER_SECONDS: u64 = 5 * 60;
+pub const RESEND_AFTER_SECONDS: u64 = crate::thread::RESEND_AFTER_SECONDS;
 
 /// `schedule.fire`: claims the slots that are due, of all users, and stores their runs. A slot is claimed
 /// once, however many orchestrators call this.

@@ -1,10 +1,11 @@
 //! Queues jobs again whose message the queue lost, such as with a stream that was restored from an older
-//! backup, and ends those that were lost while they ran.
+//! backup, ends those that were lost while they ran, and repeats requests that jobs end.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use broker::{Broker, Chain};
 use contract::sandbox::JobStatus;
+use operate::lost::ids_not_in;
 use sea_orm::{
     ActiveModelTrait, ActiveValue::Set, ColumnTrait, Condition, DatabaseExecutor, EntityTrait, QueryFilter,
     QueryOrder, QuerySelect,
@@ -20,25 +21,24 @@ use subjects::{
 };
 use tracing::debug;
 
-use super::{Sandboxes, cancel, run};
-use crate::{LeaseIssuer, ToolError};
+use super::{JobBook, Sandboxes, cancel, run};
+use crate::{LeaseIssuer, ToolError, resend};
 
 /// How long after it was sent, or handed back, a job is looked for in its queue. Its message was published
 /// long before, if there is a server.
-const LOST_AFTER_US: i64 = 5 * 60 * 1_000_000;
+const LOST_AFTER_US: i64 = resend::AFTER_US;
 const MAX_AT_ONCE: u64 = 500;
-/// How much of a queue is read. What is behind is looked at when the queue is shorter.
-const READS: usize = 8;
-const BATCH: u64 = 512;
 
 /// Queues jobs again that wait for the database, and are not in their queue. One that has a message after all
 /// runs once, too: nodes see in its chain who has it. A job that runs has a message until it ends; if its
-/// chain is lost too, no node can store its result any more, and it ends. Returns how many were queued.
+/// chain is lost too, no node can store its result any more, and it ends. Jobs that were asked to end and
+/// whose nodes are away are asked again. Returns how many were queued.
 pub async fn requeue_lost_jobs(
     store: &Store,
     sandboxes: &Sandboxes,
     leases: &LeaseIssuer,
 ) -> Result<u64, ToolError> {
+    cancel_again(store, sandboxes).await?;
     let waits = Condition::all()
         .add(job::Column::Status.is_in([JobStatus::Queued.as_str(), JobStatus::Running.as_str()]))
         .add(job::Column::Queue.is_not_null())
@@ -71,29 +71,36 @@ pub async fn requeue_lost_jobs(
     Ok(queued)
 }
 
-/// Returns those of the jobs that a queue does not hold; none if not all of it could be read.
-async fn not_in(broker: &Broker, queue: &str, mut jobs: BTreeSet<String>) -> BTreeSet<String> {
-    let mut from = 1;
-    for _ in 0..READS {
-        let batch = match broker::read_batch(&broker.jetstream, streams::JOBS, queue, from, BATCH).await {
-            Ok(batch) => batch,
-            Err(error) => {
-                debug!(queue, error = %Chain(&error), "Queue of jobs not read.");
-                return BTreeSet::new();
-            }
-        };
-        let Some(last) = batch.last() else { return jobs };
-        from = last.sequence + 1;
-        for message in &batch {
-            if let Ok(job) = Job::decode(&message.payload) {
-                jobs.remove(&job.job_id.to_string());
-            }
-        }
-        if jobs.is_empty() {
-            return jobs;
-        }
+/// Asks jobs again to end that go on, although they were asked long ago, if their nodes are away.
+async fn cancel_again(store: &Store, sandboxes: &Sandboxes) -> Result<(), ToolError> {
+    let found = job::Entity::find()
+        .select_only()
+        .column(job::Column::Id)
+        .filter(job::Column::Status.eq(JobStatus::Running.as_str()))
+        .filter(job::Column::CancelRequestedAt.is_not_null())
+        .filter(job::Column::UpdatedAt.lt(clock::now().saturating_sub(LOST_AFTER_US)))
+        .order_by_asc(job::Column::UpdatedAt)
+        .limit(MAX_AT_ONCE)
+        .into_tuple::<String>();
+    for id in found.all(store.read()).await? {
+        let write = store.write().await?;
+        let db = DatabaseExecutor::from(&*write);
+        JobBook::new(&db, sandboxes, clock::now()).cancel_again(&id).await?;
+        drop(db);
+        write.commit().await?;
     }
-    BTreeSet::new()
+    Ok(())
+}
+
+/// Returns those of the jobs that a queue does not hold; none if that is not known.
+async fn not_in(broker: &Broker, queue: &str, jobs: BTreeSet<String>) -> BTreeSet<String> {
+    let missing = ids_not_in(broker, streams::JOBS, queue, jobs, |message| {
+        Job::decode(&message.payload).ok().map(|job| job.job_id.to_string())
+    });
+    missing.await.unwrap_or_else(|error| {
+        debug!(queue, error = %Chain(&error), "Queue of jobs not read.");
+        BTreeSet::new()
+    })
 }
 
 async fn requeue(

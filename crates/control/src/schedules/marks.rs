@@ -2,7 +2,7 @@
 
 use contract::schedule::{
     DueRun, EndRun, EndedRun, ListUnsent, MAX_MARKED, MAX_TEXT_BYTES, MAX_UNSENT, ManagerPayload, MarkSent,
-    MarkedSent, RESEND_AFTER_SECONDS, RunOutcome, RunState, Unsent,
+    MarkedSent, RunOutcome, RunState, Unsent,
 };
 use policy::{AgentKind, Scope};
 use sea_orm::{
@@ -13,16 +13,13 @@ use store::{clock, entity::schedule_run};
 use subjects::{HandoffId, ScopeId, Timestamp};
 
 use super::{rows::run_id_of, start::fail};
-use crate::{BuiltInTool, Context, Does, LeaseIssuer, NewLease, ToolError, check};
+use crate::{BuiltInTool, Context, Does, LeaseIssuer, NewLease, ToolError, check, resend};
 use contract::lease::Issue;
 
 /// The payloads of one result together: it contains them three times, and has 1 MiB at most by default.
 const MAX_RESULT_BYTES: usize = 64 * 1024;
 /// Longest code of a failure that is kept.
 const MAX_CODE_BYTES: usize = 64;
-const RESEND_AFTER_US: i64 = RESEND_AFTER_SECONDS as i64 * 1_000_000;
-/// A run is looked at this often at least, however old it is.
-const MAX_PAUSE_US: i64 = 60 * 60 * 1_000_000;
 
 /// Runs to be published, no more than fit into one result.
 #[derive(Debug)]
@@ -218,18 +215,13 @@ impl BuiltInTool for ListUnsent {
     }
 }
 
-/// Selects open runs whose handoff was published, and may have to be again: some time ago, and when the age
-/// of the run has doubled since it was last given or an hour later, so that many slow ones are no load.
+/// Selects open runs whose handoff was published, and may have to be again.
 fn is_to_be_resent(now: i64) -> Condition {
-    let twice_claimed = Expr::col(schedule_run::Column::ClaimedAt).mul(2_i64);
-    let age_has_doubled = twice_claimed.sub(Expr::col(schedule_run::Column::FiredAt)).lte(now);
-    let is_long_ago = schedule_run::Column::ClaimedAt.lte(now.saturating_sub(MAX_PAUSE_US));
     Condition::all()
         .add(schedule_run::Column::State.eq(RunState::Running.as_str()))
-        .add(schedule_run::Column::ClaimedAt.lte(now.saturating_sub(RESEND_AFTER_US)))
         .add(schedule_run::Column::Payload.is_not_null())
         .add(schedule_run::Column::TimeoutAt.gt(now))
-        .add(Condition::any().add(age_has_doubled).add(is_long_ago))
+        .add(resend::is_due(schedule_run::Column::FiredAt, schedule_run::Column::ClaimedAt, now))
 }
 
 impl BuiltInTool for EndRun {

@@ -4,8 +4,7 @@
 //! not known to be published, then some time later, since the streams may lose what they have.
 
 use contract::thread::{
-    ListUnsent, MAX_MARKED, MAX_MESSAGES_BYTES, MAX_UNSENT, MarkSent, MarkedSent, RESEND_AFTER_SECONDS,
-    Unsent, UnsentTurn,
+    ListUnsent, MAX_MARKED, MAX_MESSAGES_BYTES, MAX_UNSENT, MarkSent, MarkedSent, Unsent, UnsentTurn,
 };
 use policy::Scope;
 use sea_orm::{
@@ -14,13 +13,9 @@ use sea_orm::{
     sea_query::{LockBehavior, LockType},
 };
 
-use super::{answerable_since, begin::issue_lease, into_turn};
-use crate::{BuiltInTool, Context, Does, ToolError, check};
+use super::{answerable_since, begin::issue_lease, cancel, end, into_turn};
+use crate::{BuiltInTool, Context, Does, ToolError, check, resend};
 use store::entity::turn;
-
-const RESEND_AFTER_US: i64 = RESEND_AFTER_SECONDS as i64 * 1_000_000;
-/// A turn is looked at this often at least, however old it is.
-const MAX_PAUSE_US: i64 = 60 * 60 * 1_000_000;
 
 impl BuiltInTool for MarkSent {
     const TITLE: &'static str = "Mark turns as sent";
@@ -51,7 +46,7 @@ impl BuiltInTool for MarkSent {
             found.into_iter().partition(|(_, state, sent_at)| state.is_none() && sent_at.is_none());
         let ids_of = |rows: Vec<(String, _, _)>| rows.into_iter().map(|(id, _, _)| id).collect::<Vec<_>>();
         let sent = turn::ActiveModel { sent_at: Set(Some(context.now)), ..Default::default() };
-        let resend_at = context.now.saturating_add(RESEND_AFTER_US);
+        let resend_at = context.now.saturating_add(resend::AFTER_US);
         let sent_first = turn::ActiveModel { unsent_since: Set(Some(resend_at)), ..sent.clone() };
         for (change, ids) in [(sent_first, ids_of(new)), (sent, ids_of(others))] {
             if !ids.is_empty() {
@@ -72,7 +67,8 @@ impl BuiltInTool for ListUnsent {
     const TITLE: &'static str = "List turns that may not be sent";
     const DESCRIPTION: &'static str = "Lists open turns that were stored some time ago and whose handoffs \
         are not known to be published, or were published a while ago, the oldest first, each with a lease. \
-        One that was published is listed again when its age has doubled, and at least every hour.";
+        One that was published is listed again when its age has doubled, and at least every hour. Lists \
+        the handoffs of cancelled turns, again and again until they have their answers.";
     const DOES: Does = Does::Write;
     const SCOPE: Scope = Scope::Pm;
     const HAS_TEXT: bool = false;
@@ -93,8 +89,16 @@ impl BuiltInTool for ListUnsent {
             let left = limit.saturating_sub(found.len() as u64);
             found.extend(listed.clone().filter(wanted).limit(left).all(&context.db).await?);
         }
+        let cancelled = cancel::cancelled_among(context, &found).await?;
         let (mut turns, mut size) = (Vec::new(), 0);
         for row in found {
+            if cancelled.contains(&row.id) {
+                match row.sent_at {
+                    Some(_) => postpone(context, &row).await?,
+                    None => drop(cancel::end_unsent(context, &row).await?),
+                }
+                continue;
+            }
             size += row.messages.len() + row.context.as_ref().map_or(0, String::len);
             if size > MAX_MESSAGES_BYTES && !turns.is_empty() {
                 break;
@@ -102,23 +106,29 @@ impl BuiltInTool for ListUnsent {
             let lease = match issue_lease(context, &row).await {
                 Ok(lease) => Some(lease),
                 Err(ToolError::Store(error)) => return Err(ToolError::Store(error)),
-                // Its project may be another user's by now. The other turns do not wait for that.
-                Err(_) => None,
+                // Its project may be another user's by now. The other turns do not wait for that. One that
+                // was published may be answered all the same.
+                Err(why) => {
+                    if row.sent_at.is_none() {
+                        end::end_as_refused(context, &row, &why).await?;
+                    }
+                    None
+                }
             };
-            if row.sent_at.is_some() || lease.is_none() {
+            if row.sent_at.is_some() {
                 postpone(context, &row).await?;
             }
             if let Some(lease) = lease {
                 turns.push(UnsentTurn { turn: into_turn(row)?, lease });
             }
         }
-        Ok(Unsent { turns })
+        Ok(Unsent { turns, cancels: cancel::take_due(context, limit).await? })
     }
 }
 
 /// Lists a turn again only when its age has doubled or an hour later, so that many slow ones are no load.
 async fn postpone(context: &Context<'_>, row: &turn::Model) -> Result<(), ToolError> {
-    let wait = context.now.saturating_sub(row.created_at).clamp(RESEND_AFTER_US, MAX_PAUSE_US);
+    let wait = resend::pause_after(context.now.saturating_sub(row.created_at));
     let again_at = Set(Some(context.now.saturating_add(wait)));
     let change = turn::ActiveModel { unsent_since: again_at, ..Default::default() };
     update(context, change, vec![row.id.clone()]).await

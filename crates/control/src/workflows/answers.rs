@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use contract::workflow::EndReason;
 use futures_util::{StreamExt, future::pending};
-use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, sea_query::Expr};
+use sea_orm::{
+    ColumnTrait, EntityTrait, QueryFilter,
+    sea_query::{Expr, SimpleExpr},
+};
 use serde_json::{Map, Value, json};
 use store::{Store, clock, entity::workflow_effect};
 use subjects::HandoffId;
@@ -13,7 +16,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use super::wait;
+use super::{publish, wait};
 use crate::{
     Sandboxes, ToolError,
     sandboxes::{StoredAnswer, Unread},
@@ -139,6 +142,28 @@ async fn keep(
     awaited: &Awaited<'_>,
     answer: StoredAnswer,
 ) -> Result<Map<String, Value>, ToolError> {
+    let is_of_key = workflow_effect::Column::Key.eq(awaited.key);
+    store_answer(store, awaited.task, awaited.id, is_of_key, answer).await
+}
+
+/// Stores an answer that no call waits for, unless its handoff was ended before.
+pub(super) async fn keep_unless_ended(
+    store: &Store,
+    task: &str,
+    id: HandoffId,
+    answer: StoredAnswer,
+) -> Result<(), ToolError> {
+    let is_open = workflow_effect::Column::EndedAt.is_null();
+    store_answer(store, task, id, is_open, answer).await.map(drop)
+}
+
+async fn store_answer(
+    store: &Store,
+    task: &str,
+    id: HandoffId,
+    matching: SimpleExpr,
+    answer: StoredAnswer,
+) -> Result<Map<String, Value>, ToolError> {
     let StoredAnswer { mut completion, cost_usd } = answer;
     let mut text = subjects::encode_json_text(&completion);
     if text.len() > MAX_WHOLE_BYTES {
@@ -147,17 +172,18 @@ async fn keep(
         }
         text = subjects::encode_json_text(&completion);
     }
-    let write = store.write().await?;
+    let (write, id) = (store.write().await?, id.to_string());
     workflow_effect::Entity::update_many()
         .col_expr(workflow_effect::Column::Answer, Expr::value(text))
         .col_expr(workflow_effect::Column::EndedAt, Expr::value(clock::now()))
         .col_expr(workflow_effect::Column::CostUsd, Expr::value(cost_usd))
-        .filter(workflow_effect::Column::TaskId.eq(awaited.task))
-        .filter(workflow_effect::Column::Key.eq(awaited.key))
-        .filter(workflow_effect::Column::Id.eq(awaited.id.to_string()))
+        .filter(workflow_effect::Column::TaskId.eq(task))
+        .filter(workflow_effect::Column::Id.eq(&id))
+        .filter(matching)
         .filter(workflow_effect::Column::Answer.is_null())
         .exec(&*write)
         .await?;
+    publish::forget(&*write, &id).await?;
     write.commit().await?;
     Ok(completion)
 }

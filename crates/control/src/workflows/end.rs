@@ -2,8 +2,10 @@
 
 use contract::workflow::{EffectKind, EndReason, Outcome, Status};
 use sea_orm::{
-    ActiveModelTrait, ActiveValue::Set, ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect,
-    UpdateMany, sea_query::Expr,
+    ActiveModelTrait,
+    ActiveValue::Set,
+    ColumnTrait, Condition, EntityTrait, QueryFilter, QueryOrder, QuerySelect, QueryTrait, UpdateMany,
+    sea_query::{Expr, SimpleExpr},
 };
 use store::{
     NewMessage,
@@ -11,7 +13,7 @@ use store::{
 };
 use subjects::{HandoffId, Subject};
 
-use super::{WorkflowBook, events, history};
+use super::{WorkflowBook, events, history, publish};
 use crate::{JobBook, ToolError};
 
 impl WorkflowBook<'_> {
@@ -59,7 +61,7 @@ impl WorkflowBook<'_> {
         events::add(self.db, (&task_id, epoch), [event], self.now).await
     }
 
-    /// Asks that the jobs and handoffs of a workflow end.
+    /// Asks that the jobs and handoffs of a workflow end, with the jobs that managers of the handoffs began.
     pub(super) async fn cancel_effects(&self, task: &str) -> Result<(), ToolError> {
         let open = workflow_effect::Entity::find()
             .filter(workflow_effect::Column::TaskId.eq(task))
@@ -81,22 +83,41 @@ impl WorkflowBook<'_> {
                 self.end_handoff(&effect, EndReason::Cancelled).await?;
             }
         }
+        // Also of those that were answered: a manager may answer before its jobs have ended.
+        let effects = workflow_effect::Entity::find().filter(workflow_effect::Column::TaskId.eq(task));
+        let ids = effects.select_only().column(workflow_effect::Column::Id).into_query();
+        self.cancel_jobs(job::Column::HandoffId.in_subquery(ids)).await
+    }
+
+    /// Ends a handoff whose answer did not come in time, with the jobs that its manager began.
+    pub(super) async fn give_up(&self, effect: &workflow_effect::Model) -> Result<(), ToolError> {
+        self.end_handoff(effect, EndReason::GivenUp).await?;
+        self.cancel_jobs(job::Column::HandoffId.eq(&effect.id)).await
+    }
+
+    /// Asks that jobs end which managers of handoffs began. The leases of the handoffs were revoked, or given
+    /// back, so none is begun any more.
+    async fn cancel_jobs(&self, these: SimpleExpr) -> Result<(), ToolError> {
+        let unfinished = Condition::all().add(these).add(job::Column::EndedAt.is_null());
+        let found = job::Entity::find().select_only().column(job::Column::Id).filter(unfinished);
+        let ids: Vec<String> = found.order_by_asc(job::Column::Id).into_tuple().all(self.db).await?;
+        let jobs = JobBook::new(self.db, self.sandboxes, self.now);
+        for id in ids {
+            jobs.cancel(&id, &self.by).await?;
+        }
         Ok(())
     }
 
     /// Ends a handoff that has no answer: asks the workers to stop it. Whatever they do until they hear of
     /// it, its lease permits nothing any more. The reason is what every later call says about it.
-    pub(super) async fn end_handoff(
-        &self,
-        effect: &workflow_effect::Model,
-        reason: EndReason,
-    ) -> Result<(), ToolError> {
+    async fn end_handoff(&self, effect: &workflow_effect::Model, reason: EndReason) -> Result<(), ToolError> {
         let Ok(id) = effect.id.parse::<HandoffId>() else { return Ok(()) };
         let ended = ended(effect, reason).col_expr(workflow_effect::Column::EndedAt, Expr::value(self.now));
         ended.exec(self.db).await?;
         if let Some(lease) = &effect.lease_id {
             self.leases.revoke(self.db, lease, self.now, &self.by).await?;
         }
+        publish::forget(self.db, &effect.id).await?;
         let message = NewMessage {
             // After the handoff itself, should that wait to be published.
             ordering: Some(effect.id.clone()),

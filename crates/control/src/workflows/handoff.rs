@@ -1,31 +1,22 @@
 //! `workflow.handoff`: a handoff of a workflow, once for each key. It is published with the transaction.
 
-use std::collections::BTreeMap;
-
 use contract::{
     lease::Issue,
-    workflow::{EffectKind, EndReason, HandOff, HandedOff},
+    workflow::{EffectKind, HandOff, HandedOff},
 };
-use operate::publish::{Sealed, seal};
 use policy::{AgentKind, Scope, ScopedId};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use store::{
-    NewMessage, Store, clock,
+    Store, clock,
     entity::{workflow, workflow_effect},
 };
-use subjects::{
-    Body, Encoding, Handoff, HandoffId, Kind, MODEL_ID, Role, SCHEMA_VERSION, ScopeId, Timestamp, streams,
-};
+use subjects::{Body, Encoding, Handoff, HandoffId, Kind, MODEL_ID, SCHEMA_VERSION, ScopeId, Timestamp};
 use uuid::Uuid;
 
-use super::{
-    WorkflowBook, answers, effects, refusal, rights, rows, wait,
-};
+use super::{WorkflowBook, answers, effects, publish, refusal, rights, rows, wait};
 use crate::{BuiltInTool, Context, Does, NewLease, Sandboxes, ToolError};
 
-/// The body of a handoff's message. A server takes 1 MiB by default.
-const MAX_MESSAGE_BYTES: usize = 900 * 1024;
 /// A completion with its trace.
 const MAX_RESULT_BYTES: usize = 4 * 1024 * 1024;
 
@@ -54,7 +45,7 @@ impl BuiltInTool for HandOff {
             }
             let answer = answers::of(&effect);
             if input.give_up && answer.is_none() && effect.ended_at.is_none() {
-                WorkflowBook::of(context).end_handoff(&effect, EndReason::GivenUp).await?;
+                WorkflowBook::of(context).give_up(&effect).await?;
             }
             let age_ms = context.now.saturating_sub(effect.began_at).max(0) / 1_000;
             let end_reason = effects::end_reason(&effect)?;
@@ -64,7 +55,7 @@ impl BuiltInTool for HandOff {
             return Err(ToolError::not_found("handoff", input.key));
         }
         let handoff = build(&row, &input, kind, context.now)?;
-        let lease_id = publish(context, &row, &handoff).await?;
+        let lease_id = issue_and_publish(context, &row, &handoff).await?;
         let effect = workflow_effect::Model {
             task_id: row.task_id,
             key: input.key,
@@ -179,7 +170,7 @@ fn check_known(given: &Map<String, Value>, handoff: &Handoff) -> Result<(), Tool
 }
 
 /// Issues the lease of a handoff and adds its message to the transaction. Returns the id of the lease.
-async fn publish(
+async fn issue_and_publish(
     context: &Context<'_>,
     row: &workflow::Model,
     handoff: &Handoff,
@@ -195,26 +186,8 @@ async fn publish(
     let new = NewLease { lease, parent_id: None, issued_by: context.author() };
     let profile = rights::profile_of(&context.db, row).await?;
     let (lease, issued) = context.leases.issue_with(&context.db, context.now, new, profile).await?;
-    let key = context.sandboxes.signing_key.as_ref();
-    let sealed = seal(handoff, key, Some(&issued.lease), traceparent(context));
-    let Sealed { subject, headers, body } =
-        sealed.map_err(|error| ToolError::Invalid(format!("the handoff cannot be encoded: {error}")))?;
-    if body.len() > MAX_MESSAGE_BYTES {
-        return Err(ToolError::TooLarge { what: "the handoff", size: body.len(), limit: MAX_MESSAGE_BYTES });
-    }
-    let body = String::from_utf8(body);
-    let body = body.map_err(|_| ToolError::Invalid("the handoff is not text".to_owned()))?;
-    // For managers, the queue is the same in every layout.
-    let stream = streams::Layout::default().handoffs(Role::ProjectManager);
-    let message = NewMessage {
-        ordering: Some(handoff.id.to_string()),
-        headers: headers
-            .into_iter()
-            .map(|(name, value)| (name.to_owned(), value))
-            .collect::<BTreeMap<_, _>>(),
-        ..NewMessage::new(stream, subject.to_string(), handoff.id.to_string(), body)
-    };
-    context.sandboxes.outbox.add(&context.db, message).await?;
+    let (task, trace) = (&row.task_id, traceparent(context));
+    publish::begin(&context.db, context.sandboxes, handoff, task, &issued.lease, trace, context.now).await?;
     Ok(lease.id)
 }
 

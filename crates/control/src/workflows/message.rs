@@ -14,6 +14,11 @@ use subjects::{
 use super::view;
 use crate::{Sandboxes, ToolError};
 
+/// Returns the ordering key of the messages of a workflow.
+pub(super) fn ordering(task_id: &str) -> String {
+    format!("workflow/{task_id}")
+}
+
 /// Adds the message of a run to the transaction.
 async fn send(
     db: &DatabaseExecutor<'_>,
@@ -25,7 +30,7 @@ async fn send(
     let message = WorkflowRun::new(task_id, run);
     let body = subjects::encode_json_text(&message);
     let message = NewMessage {
-        ordering: Some(format!("workflow/{}", message.task_id)),
+        ordering: Some(ordering(message.task_id.as_str())),
         ..NewMessage::new(streams::WORKFLOWS, SUBJECT.to_owned(), message.message_id(), body)
     };
     Ok(sandboxes.outbox.add(db, message).await?)

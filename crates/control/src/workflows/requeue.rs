@@ -1,31 +1,37 @@
-//! Queues workflows again whose message the queue lost.
+//! Queues workflows again whose message the queue lost, such as with a restore of an older backup.
 
+use std::collections::BTreeMap;
+
+use broker::Chain;
 use contract::workflow::{Outcome, Status, Trigger};
+use operate::lost::ids_not_in;
 use sea_orm::{
     ActiveValue::Set, ColumnTrait, Condition, DatabaseExecutor, EntityTrait, QueryFilter, QueryOrder,
     QuerySelect,
 };
 use store::{
     Store, clock,
-    entity::{workflow, workflow_checkpoint, workflow_event},
+    entity::{outbox, workflow, workflow_checkpoint, workflow_event},
 };
+use subjects::{
+    streams,
+    workflow_run::{SUBJECT, WorkflowRun},
+};
+use tracing::debug;
 
 use super::{events, message};
-use crate::{Sandboxes, ToolError};
+use crate::{Sandboxes, ToolError, resend};
 
-/// How long after the end of its lease, or after it was sent, a workflow is queued again. The server has
-/// delivered its message long before, if it has it and a runner is there.
-const LOST_AFTER_US: i64 = 5 * 60 * 1_000_000;
-const MAX_AT_ONCE: u64 = 100;
+const MAX_AT_ONCE: u64 = 500;
 
-/// Queues workflows of lost runners again, and if the queue is empty, also those that wait in it for the
-/// database. Returns how many.
-pub async fn requeue_lost_workflows(
-    store: &Store,
-    sandboxes: &Sandboxes,
-    queue_is_empty: bool,
-) -> Result<u64, ToolError> {
-    let before = clock::now().saturating_sub(LOST_AFTER_US);
+/// A workflow and the run that may have to be replaced.
+type Run = (String, i64);
+
+/// Queues workflows of lost runners again, and those that wait in the queue for the database and whose
+/// message it does not have. Returns how many.
+pub async fn requeue_lost_workflows(store: &Store, sandboxes: &Sandboxes) -> Result<u64, ToolError> {
+    let before = clock::now().saturating_sub(resend::AFTER_US);
+    // Whether the queue has its message or not: a runner that cannot reach a gateway may keep it.
     let left_by_runner = Condition::all()
         .add(workflow::Column::Status.eq(Status::Running.as_str()))
         .add(workflow::Column::LeaseExpiresAt.lt(before));
@@ -33,33 +39,72 @@ pub async fn requeue_lost_workflows(
         .add(workflow::Column::Status.eq(Status::Queued.as_str()))
         .add(workflow::Column::Sent.eq(true))
         .add(workflow::Column::UpdatedAt.lt(before));
-    let is_lost = Condition::any().add(left_by_runner).add_option(queue_is_empty.then_some(sent_long_ago));
-    let lost = workflow::Entity::find()
-        .select_only()
-        .column(workflow::Column::TaskId)
-        .filter(is_lost.clone())
-        .order_by_asc(workflow::Column::TaskId)
-        .limit(MAX_AT_ONCE)
-        .into_tuple::<String>()
-        .all(store.read())
-        .await?;
+    let left = runs_of(store, &left_by_runner).await?;
+    let lost = lost_of(sandboxes, runs_of(store, &sent_long_ago).await?).await;
     let mut queued = 0;
-    for task in lost {
-        queued += u64::from(requeue(store, sandboxes, &task, &is_lost).await?);
+    for (runs, is_lost) in [(left, left_by_runner), (lost, sent_long_ago)] {
+        for run in runs {
+            queued += u64::from(requeue(store, sandboxes, &run, &is_lost).await?);
+        }
     }
     Ok(queued)
+}
+
+/// Returns workflows, the longest unchanged first. Of those that were sent, the queue has these first.
+async fn runs_of(store: &Store, these: &Condition) -> Result<Vec<Run>, ToolError> {
+    let found = workflow::Entity::find()
+        .select_only()
+        .columns([workflow::Column::TaskId, workflow::Column::Run])
+        .filter(these.clone())
+        .order_by_asc(workflow::Column::UpdatedAt)
+        .order_by_asc(workflow::Column::TaskId)
+        .limit(MAX_AT_ONCE)
+        .into_tuple::<Run>();
+    Ok(found.all(store.read()).await?)
+}
+
+/// Returns those of the runs whose message the queue does not have; none if that is not known.
+async fn lost_of(sandboxes: &Sandboxes, waiting: Vec<Run>) -> Vec<Run> {
+    if waiting.is_empty() {
+        return waiting;
+    }
+    let Ok(broker) = sandboxes.broker().await else { return Vec::new() };
+    let with_message = |(task, run): Run| {
+        let message = WorkflowRun::new(task.parse().ok()?, run);
+        Some((message.message_id(), (task, run)))
+    };
+    let runs: BTreeMap<String, Run> = waiting.into_iter().filter_map(with_message).collect();
+    // Each run has a message of its own. That of an earlier one, which a runner only throws away, is not it.
+    let lost = ids_not_in(&broker, streams::WORKFLOWS, SUBJECT, runs.keys().cloned().collect(), |message| {
+        let run: WorkflowRun = serde_json::from_slice(&message.payload).ok()?;
+        Some(run.message_id())
+    });
+    match lost.await {
+        Ok(lost) => runs.into_iter().filter(|(id, _)| lost.contains(id)).map(|(_, run)| run).collect(),
+        Err(error) => {
+            debug!(error = %Chain(&error), "Queue of workflows not read; retrying.");
+            Vec::new()
+        }
+    }
 }
 
 async fn requeue(
     store: &Store,
     sandboxes: &Sandboxes,
-    task: &str,
+    (task, run): &Run,
     is_lost: &Condition,
 ) -> Result<bool, ToolError> {
     let write = store.write().await?;
     let db = DatabaseExecutor::from(&*write);
-    let row = workflow::Entity::find_by_id(task).filter(is_lost.clone()).lock_exclusive().one(&db).await?;
-    let Some(row) = row else {
+    let row = workflow::Entity::find_by_id(task)
+        .filter(is_lost.clone())
+        .filter(workflow::Column::Run.eq(*run))
+        .lock_exclusive()
+        .one(&db)
+        .await?;
+    // What is about to be published is not lost.
+    let unsent = outbox::Entity::find().filter(outbox::Column::Ordering.eq(message::ordering(task)));
+    let (Some(row), None) = (row, unsent.one(&db).await?) else {
         drop(db);
         write.roll_back().await?;
         return Ok(false);

@@ -80,7 +80,7 @@ async fn lost_messages_of_jobs_are_sent_again() {
     let kept = world.run(json!({})).await;
     eventually("the third job is queued", async || (node.queued(class).await.job_id == kept).then_some(()))
         .await;
-    assert!(!world.gateway.log().contains("Lost jobs queued again"), "{}", world.gateway.log());
+    assert!(!world.gateway.log().contains("Lost jobs sent again"), "{}", world.gateway.log());
 
     // The third one stays, as if only a part was lost.
     let stream = node.jetstream.get_stream(streams::JOBS).await.expect("the stream");

@@ -37,6 +37,7 @@ pub(super) struct World {
     pub(super) runner: mcp::Client,
     pub(super) client: async_nats::Client,
     pub(super) jetstream: jetstream::Context,
+    pub(super) store_url: String,
     /// Outlives the gateway.
     _postgres: Option<Postgres>,
 }
@@ -47,10 +48,14 @@ impl World {
     }
 
     pub(super) async fn on_postgres() -> Self {
+        Self::on_postgres_with(&[]).await
+    }
+
+    pub(super) async fn on_postgres_with(variables: &[(String, String)]) -> Self {
         let postgres = Postgres::start();
         let url = postgres.database();
         let settings = [("store.url", &*url), ("store.max_connections", "4"), ("store.patience", "30s")];
-        let world = Self::with(&settings, &[]).await;
+        let world = Self::with(&settings, variables).await;
         Self { _postgres: Some(postgres), ..world }
     }
 
@@ -63,7 +68,9 @@ impl World {
         let (manager, runner) = (manager(&gateway).await, gateway.agent(&gateway.unbound("workflow").await));
         let client = nats.client().await;
         let jetstream = jetstream::new(client.clone());
-        Self { nats, gateway, manager, runner, client, jetstream, _postgres: None }
+        let store_url = settings.iter().find(|(key, _)| *key == "store.url");
+        let store_url = store_url.map_or_else(|| gateway.store_url(), |(_, url)| (*url).to_owned());
+        Self { nats, gateway, manager, runner, client, jetstream, store_url, _postgres: None }
     }
 
     /// Creates the streams of handoffs and answers, as workers do.

@@ -1,0 +1,27 @@
+//! When what was sent and has no answer is looked for: the streams may have lost it.
+
+use contract::thread::RESEND_AFTER_SECONDS;
+use sea_orm::{
+    ColumnTrait, Condition, ExprTrait,
+    sea_query::{Expr, IntoColumnRef},
+};
+
+/// How long after it was sent, at the earliest. By then it was published, if there is a server.
+pub(super) const AFTER_US: i64 = RESEND_AFTER_SECONDS as i64 * 1_000_000;
+/// It is looked for this often at least, however old it is.
+const MAX_PAUSE_US: i64 = 60 * 60 * 1_000_000;
+
+/// Returns how long to wait before something of this age is looked for again: until its age has doubled, an
+/// hour at most, so that many slow ones are no load.
+pub(super) fn pause_after(age_us: i64) -> i64 {
+    age_us.clamp(AFTER_US, MAX_PAUSE_US)
+}
+
+/// Selects what was begun at one time and sent or looked for at a later one, and is to be looked for now.
+pub(super) fn is_due<C: ColumnTrait + IntoColumnRef>(begun_at: C, last_at: C, now: i64) -> Condition {
+    let age_has_doubled = Expr::col(last_at).mul(2_i64).sub(Expr::col(begun_at)).lte(now);
+    let is_long_ago = last_at.lte(now.saturating_sub(MAX_PAUSE_US));
+    Condition::all()
+        .add(last_at.lte(now.saturating_sub(AFTER_US)))
+        .add(Condition::any().add(age_has_doubled).add(is_long_ago))
+}
