@@ -1,5 +1,5 @@
-//! `workflow.*`: workflows, which drive tasks to done. The first group is for people and managers; `lease`,
-//! `checkpoint` and `effect` are for runners alone.
+//! `workflow.*`: workflows, which drive tasks to completion. The first group is for people and managers;
+//! `lease`, `checkpoint` and `effect` are for runners alone.
 
 mod checkpoint;
 mod effect;

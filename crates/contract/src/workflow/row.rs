@@ -134,7 +134,7 @@ pub struct Workflow {
     /// Of `workflow.start`: it was active before, and nothing was started.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub already_active: bool,
-    /// Of `workflow.cancel`: the names of the tasks that were canceled with it, since they depend on it.
+    /// Of `workflow.cancel`: the names of the tasks that were cancelled with it, since they depend on it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub canceled_with: Vec<String>,
     /// How often it was given to runners: its start, and each resume and retry.

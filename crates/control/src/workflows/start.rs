@@ -27,7 +27,7 @@ impl BuiltInTool for Start {
     const DESCRIPTION: &'static str = "Starts the workflow of a task, which plans its steps, runs them in \
         sandboxes, has the results reviewed and ends with the task completed or failed. `steps` are planned \
         when not given. One that is active is given back as it is, with `already_active`. A task that waits \
-        for others begins when they are completed. A canceled task without a workflow is open again.";
+        for others begins when they are completed. A cancelled task without a workflow is open again.";
     const DOES: Does = Does::Write;
     const NEEDS: &'static [ScopedId] = &[ScopedId::Task];
     const SCOPE: Scope = Scope::Pm;
@@ -62,7 +62,7 @@ impl WorkflowBook<'_> {
             return self.join(row, &task).await;
         }
         let task = match task_rows::status_of(&task)? {
-            // Perhaps only because a task that it depends on was canceled, and that one goes on by now.
+            // Perhaps only because a task that it depends on was cancelled, and that one goes on by now.
             TaskStatus::Canceled => {
                 let is_ready = view::is_ready(&others);
                 let status = if is_ready { TaskStatus::Ready } else { TaskStatus::Pending };

@@ -73,12 +73,12 @@ steering!(Pause: "Pause a workflow",
     |context, wanted, task| WorkflowBook::of(context).pause(&task));
 
 steering!(Resume: "Resume a workflow",
-    "Goes on with a workflow that was paused, or that waits for a person: `input` is the answer to its \
+    "Resumes a workflow that was paused, or that waits for a person: `input` is the answer to its \
      `question`, or yes or no where approval is asked for.",
     |context, wanted, task| WorkflowBook::of(context).resume(&task, &Answer::of(&wanted)));
 
 steering!(Retry: "Retry a workflow",
-    "Goes on with a workflow that failed or was cancelled, from the step that failed, or from the start \
+    "Retries a workflow that failed or was cancelled, from the step that failed, or from the start \
      with `from_start`. Its task is no longer failed or canceled.",
     |context, wanted, task| WorkflowBook::of(context).retry(&task, wanted.from_start));
 
@@ -103,7 +103,7 @@ impl WorkflowBook<'_> {
             canceled.into_iter().map(|task| task.id).partition(|other| *other != id);
         self.cancel_active(own.into_iter().chain([id.clone()]).collect(), reason).await?;
         ids.sort_unstable();
-        self.cancel_active(ids, Some("a task that this one depends on was canceled")).await?;
+        self.cancel_active(ids, Some("a task that this one depends on was cancelled")).await?;
         let workflow = view::describe(self.db, rows::find(self.db, task_id).await?).await?;
         Ok(Workflow { canceled_with, ..workflow })
     }
@@ -193,7 +193,7 @@ impl WorkflowBook<'_> {
         Ok(answered.one(self.db).await?.and_then(|event| event.detail))
     }
 
-    /// Goes on with a workflow that failed or was cancelled. Besides the start of a canceled task's first
+    /// Goes on with a workflow that failed or was cancelled. Besides the start of a cancelled task's first
     /// workflow, the only way in which a task whose status is final gets another one.
     pub async fn retry(&self, task_id: &str, from_start: bool) -> Result<Workflow, ToolError> {
         let direction = Direction::Dependencies;
@@ -201,7 +201,7 @@ impl WorkflowBook<'_> {
         let row = rows::lock(self.db, task_id).await?;
         let status = rows::status_of(&row)?;
         if !matches!(status, Status::Failed | Status::Cancelled) {
-            return Err(unfit(&task, status, "be tried again"));
+            return Err(unfit(&task, status, "be retried"));
         }
         let (run, epoch, restarts) = (row.run + 1, row.epoch + 1, row.restarts + 1);
         let mut change = workflow::ActiveModel::from(row);
