@@ -1,6 +1,7 @@
 //! Attacks that a tool gateway must withstand, one test each, numbered as in the list that they come from.
 
 mod addresses;
+mod governing;
 mod hints;
 mod identity;
 mod ids;
