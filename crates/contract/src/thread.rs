@@ -3,6 +3,7 @@
 //! A thread is a sequence of turns, one at a time. A turn has the messages of one request and, once it has
 //! ended, its answer. Its id is the id of its handoff.
 
+mod cancel;
 mod size;
 
 use schemars::JsonSchema;
@@ -10,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use subjects::{ChatMessage, HandoffId, ScopeId, Timestamp};
 
 use crate::{Page, tool};
+pub use cancel::{CancelTurn, CancelledTurn, DueCancel};
 pub use size::{FRAME_BYTES, character_size, message_size, text_size};
 
 pub const MAX_NAME_BYTES: usize = 256;
@@ -228,6 +230,9 @@ tool!("thread.turn.delivered": MarkDelivered => MarkedDelivered);
 #[serde(deny_unknown_fields)]
 pub struct LeaveTurn {
     pub handoff_id: HandoffId,
+    /// Whether the turn is cancelled if no other request waits for it, as with `thread.turn.cancel`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cancel: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -242,7 +247,8 @@ tool!("thread.turn.leave": LeaveTurn => LeftTurn);
 /// oldest first, each with a lease. Large turns come in smaller lists.
 ///
 /// Open turns that were published five minutes ago are among them, with their `sent_at`: the handoff or
-/// its answer may be lost with a stream that was restored from an older backup.
+/// its answer may be lost with a stream that was restored from an older backup. A turn that is cancelled is
+/// not among them: its handoff is in `cancels`, again and again until the turn has its answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListUnsent {
@@ -254,6 +260,8 @@ pub struct ListUnsent {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Unsent {
     pub turns: Vec<UnsentTurn>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cancels: Vec<DueCancel>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -351,8 +359,8 @@ pub struct Rename {
 
 tool!("thread.rename": Rename => Thread);
 
-/// `thread.delete`: deletes a thread with its turns and messages. An open turn is deleted as well; its work
-/// is not stopped by that.
+/// `thread.delete`: deletes a thread with its turns and messages. An open turn is deleted as well, and is
+/// cancelled as with `thread.turn.cancel`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Delete {
@@ -363,7 +371,7 @@ pub struct Delete {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Deleted {
     pub thread_id: String,
-    /// The turn that was not answered, to be cancelled.
+    /// The turn that was not answered. Its work is to be stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open_turn: Option<HandoffId>,
 }

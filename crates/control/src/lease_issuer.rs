@@ -8,7 +8,7 @@ use policy::{AgentKind, Lease, MemoryProfile};
 use sea_orm::{
     ActiveModelTrait,
     ActiveValue::Set,
-    ColumnTrait, DatabaseExecutor, EntityTrait, QueryFilter, QuerySelect,
+    ColumnTrait, DatabaseExecutor, EntityTrait, QueryFilter, QueryOrder, QuerySelect,
     sea_query::{Expr, SimpleExpr},
 };
 use subjects::{
@@ -78,7 +78,7 @@ impl LeaseIssuer {
         let lifetime = self.limit("lifetime_seconds", wanted.lifetime_seconds, self.lifetime)?;
         let renewable = self.limit("renewable_seconds", wanted.renewable_seconds, self.renewable_for)?;
         let parent = match &parent_id {
-            Some(id) => Some(lock_parent(db, id, now).await?),
+            Some(id) => Some(lock_valid(db, id, now).await?),
             None => None,
         };
         let parent_ends = parent.as_ref().map_or(i64::MAX, |parent| parent.renewable_until);
@@ -197,6 +197,28 @@ impl LeaseIssuer {
         Ok(revoked)
     }
 
+    /// Revokes the leases of a handoff and those that were issued under them, as [`Self::revoke`].
+    pub(super) async fn revoke_of_handoff(
+        &self,
+        db: &DatabaseExecutor<'_>,
+        handoff: &str,
+        now: i64,
+        by: &str,
+    ) -> Result<u64, ToolError> {
+        let found = lease::Entity::find()
+            .select_only()
+            .column(lease::Column::Id)
+            .filter(lease::Column::HandoffId.eq(handoff))
+            .filter(lease::Column::RevokedAt.is_null())
+            .order_by_asc(lease::Column::Id);
+        let ids: Vec<String> = found.into_tuple().all(db).await?;
+        let mut revoked = 0;
+        for id in ids {
+            revoked += self.revoke(db, &id, now, by).await?;
+        }
+        Ok(revoked)
+    }
+
     async fn revoke_where(
         &self,
         db: &DatabaseExecutor<'_>,
@@ -265,11 +287,16 @@ pub(super) fn to_lease(row: &lease::Model) -> Result<Lease, ToolError> {
     })
 }
 
-/// Locks and returns the lease under which another one is issued, until the transaction ends.
-async fn lock_parent(db: &DatabaseExecutor<'_>, id: &str, now: i64) -> Result<lease::Model, ToolError> {
-    let parent = lease::Entity::find_by_id(id).lock_exclusive().one(db).await?;
+/// Locks a lease that was not revoked, until the transaction ends, and returns it: such as one under which
+/// another one is issued.
+pub(super) async fn lock_valid(
+    db: &DatabaseExecutor<'_>,
+    id: &str,
+    now: i64,
+) -> Result<lease::Model, ToolError> {
+    let found = lease::Entity::find_by_id(id).lock_exclusive().one(db).await?;
     let is_valid = |row: &lease::Model| row.revoked_at.is_none() && row.renewable_until > now;
-    parent.filter(is_valid).ok_or_else(|| ToolError::not_found("lease", id))
+    found.filter(is_valid).ok_or_else(|| ToolError::not_found("lease", id))
 }
 
 /// Fails if the task or the project belongs to another user. What does not exist yet is checked with every

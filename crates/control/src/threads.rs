@@ -1,9 +1,10 @@
 //! `thread.*`: conversations of users with the project manager. A thread has one open turn at most.
 //!
-//! Transactions lock in this order: API key, thread, turn.
+//! Transactions lock in this order: API key, thread, turn, its cancel, its leases.
 
 mod begin;
 mod book;
+mod cancel;
 mod change;
 mod end;
 mod history;
@@ -14,8 +15,8 @@ mod requests;
 mod resolve;
 
 use contract::thread::{
-    BeginTurn, Delete, EndTurn, Get, GetTurn, LeaveTurn, List, ListMessages, ListUnsent, MAX_NAME_BYTES,
-    MarkDelivered, MarkSent, Rename, Thread, Turn, TurnAnswer,
+    BeginTurn, CancelTurn, Delete, EndTurn, Get, GetTurn, LeaveTurn, List, ListMessages, ListUnsent,
+    MAX_NAME_BYTES, MarkDelivered, MarkSent, Rename, Thread, Turn, TurnAnswer,
 };
 use sea_orm::{ColumnTrait, DatabaseExecutor, DbErr, EntityTrait, QueryFilter, QuerySelect};
 use serde::de::DeserializeOwned;
@@ -23,7 +24,10 @@ use sha2::{Digest, Sha256};
 use subjects::{ChatMessage, HandoffId, streams::ANSWER_RETENTION};
 use uuid::Uuid;
 
-pub use self::book::{ThreadBook, ThreadTurn};
+pub use self::{
+    book::{ThreadBook, ThreadTurn},
+    cancel::TurnCanceller,
+};
 use super::{Context, Entry, ToolError, check};
 use store::{
     clock,
@@ -38,6 +42,7 @@ pub(super) fn tools() -> Vec<Entry> {
         Entry::of::<EndTurn>(),
         Entry::of::<MarkDelivered>(),
         Entry::of::<LeaveTurn>(),
+        Entry::of::<CancelTurn>(),
         Entry::of::<GetTurn>(),
         Entry::of::<List>(),
         Entry::of::<Get>(),

@@ -11,4 +11,6 @@ pub(crate) enum Point {
     AnswerKnown,
     /// The answer is stored in its thread, and not told to the client.
     AnswerStored,
+    /// It is stored that a turn is cancelled, and no worker was told.
+    CancelStored,
 }

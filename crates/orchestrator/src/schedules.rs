@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 
 use broker::{Broker, Chain, OnDemand};
 use contract::schedule::{DueRun, Fire, ListUnsent, MAX_UNSENT, MarkSent};
-use subjects::{HandoffId, Timestamp};
+use subjects::{HandoffId, Kind, Timestamp};
 use time::OffsetDateTime;
 use tokio::{select, time::sleep};
 use tokio_util::sync::CancellationToken;
@@ -93,17 +93,26 @@ impl Schedules {
             return lost;
         }
         let queue = self.turns.look_at_queue(broker).await;
+        let handoffs: Vec<_> = sent.iter().map(DueRun::to_handoff).collect();
+        let refused = self.turns.refused_among(broker, &handoffs).await;
         for run in sent {
             let (id, Some(sent_at)) = (run.handoff_id, &run.sent_at) else { continue };
             // A run ends at its deadline, so that its pauses need not grow.
-            let fate = self.turns.fate(queue, id, sent_at, sent_at).await;
-            match fate {
+            let handoff = (id, Kind::Schedule);
+            match self.turns.fate((queue.as_ref(), &refused), handoff, sent_at, sent_at).await {
                 Fate::Answered(answer) => match self.gateway.call(&end_of_run(id, answer)).await {
                     Ok(_) => debug!(handoff.id = %id, "Answer found that was not recorded."),
                     Err(error) => {
                         debug!(handoff.id = %id, error = %Chain(&error), "Answer not recorded; retrying.");
                     }
                 },
+                Fate::Refused(answer) => {
+                    let code = answer.error_code.as_deref();
+                    warn!(handoff.id = %id, code, "Run refused by the workers; ended.");
+                    if let Err(error) = self.gateway.call(&end_of_run(id, answer)).await {
+                        debug!(handoff.id = %id, error = %Chain(&error), "Run not ended; retrying.");
+                    }
+                }
                 Fate::Lost => {
                     warn!(handoff.id = %id, "Run without an answer is published again.");
                     lost.push(run);
@@ -147,9 +156,10 @@ impl Schedules {
     async fn cancel(&self, ids: Vec<HandoffId>) -> Vec<HandoffId> {
         let mut cancelled = Vec::new();
         for id in ids {
-            match self.turns.cancel(id).await {
-                Ok(()) => cancelled.push(id),
-                Err(error) => debug!(handoff.id = %id, %error, "Run not cancelled yet; retrying."),
+            if self.turns.cancel(id).await {
+                cancelled.push(id);
+            } else {
+                debug!(handoff.id = %id, "Run not cancelled yet; retrying.");
             }
         }
         cancelled

@@ -17,7 +17,6 @@ use contract::{
 use http::StatusCode;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use tracing::debug;
 
 use crate::{
     body,
@@ -101,10 +100,8 @@ pub(crate) async fn delete(
     PathId(thread): PathId,
 ) -> Result<Response, ApiError> {
     let deleted = call(&app, &thread, &Delete { user_id: caller.user, thread: thread.clone() }).await?;
-    if let Some(open) = deleted.open_turn
-        && let Err(error) = app.turns.cancel(open).await
-    {
-        debug!(handoff.id = %open, %error, "Handoff of a deleted thread not cancelled.");
+    if let Some(open) = deleted.open_turn {
+        app.turns.publish_stored_cancel(open).await;
     }
     let body = json!({ "id": deleted.thread_id, "object": "thread.deleted", "deleted": true });
     Ok(respond::json(StatusCode::OK, &body))

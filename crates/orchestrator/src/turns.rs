@@ -6,7 +6,7 @@
 //! - `begin`: stores a request as a turn, or joins the turn that it repeats
 //! - `compose`: from a turn to its handoff; `publish`: hands it off, under its own message id
 //! - `sweep`: publishes what another orchestrator stored and did not publish, and what restored streams have
-//!   lost; `lost`: what became of a handoff
+//!   lost; `lost`: what became of a handoff; `refused`: what the dead letters say about it
 //! - `marks`: what was handed off and delivered; `leave`: a client is gone; `cancel`: stops the work
 //! - `answers`: delivers stored answers to the requests that wait for them; `live`: what happens meanwhile
 //! - `record`: stores every answer in its thread; `outcome`: from a completion to what is stored
@@ -22,6 +22,7 @@ mod marks;
 mod outcome;
 mod publish;
 mod record;
+mod refused;
 mod sweep;
 
 use std::{sync::Arc, time::Duration};
@@ -132,6 +133,12 @@ impl Turns {
             }
             Err(_) => warn!(handoff.id = %handoff_id, "Answer not stored in time yet."),
         }
+    }
+
+    /// Stores the answer of a turn that no worker answers, and delivers it to the requests that wait here.
+    async fn end_without_work(&self, handoff_id: HandoffId, answer: TurnAnswer) {
+        self.end(handoff_id, answer.clone()).await;
+        self.answers.deliver(handoff_id, &answer);
     }
 
     /// Records that the answer of a turn was sent to a client.

@@ -1,9 +1,10 @@
 //! Threads: users and administrators read and change their own, and no one else's.
 
 use contract::thread::{MAX_TITLE_BYTES, Thread};
-use control::{ThreadBook, ThreadTurn, ToolError};
+use control::{ThreadBook, ThreadTurn, ToolError, TurnCanceller};
 use sea_orm::DatabaseExecutor;
 use serde_json::json;
+use store::clock;
 use tracing::warn;
 
 use super::convert_tool_error;
@@ -106,7 +107,9 @@ impl Admin {
         }
         let open = self.begin(actor, "admin.thread.delete", &json!({ "id": id })).await?;
         let db = DatabaseExecutor::Transaction(&open.write);
-        ThreadBook::new(&db, user).delete(id).await.map_err(convert)?;
+        let by = actor.author();
+        let cancels = TurnCanceller { db: &db, leases: &self.leases, now: clock::now(), by: &by };
+        ThreadBook::new(&db, user).delete(id, cancels).await.map_err(convert)?;
         self.commit(open).await?;
         Ok((thread, not_stopped))
     }

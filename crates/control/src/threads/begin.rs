@@ -19,7 +19,7 @@ use sea_orm::{
 use subjects::{ChatMessage, HandoffId};
 
 use super::{
-    end,
+    cancel, end,
     history::History,
     into_turn, messages, messages_of, named_id, new_id, parse, requests,
     resolve::{Target, resolve},
@@ -79,7 +79,7 @@ impl BuiltInTool for BeginTurn {
             return repeated(context, &input, found.ok_or_else(again)?).await;
         }
         if let Target::Existing(thread) = &target {
-            go_on(context, thread, handoff_id, history_hash).await?;
+            append_turn(context, thread, handoff_id, history_hash).await?;
         }
         let lease = Some(issue_lease(context, &row).await?);
         Ok(BegunTurn { outcome: BeginOutcome::Begun, turn: into_turn(row)?, lease })
@@ -178,14 +178,35 @@ async fn repeated(
     if found.body_hash != input.body_hash {
         return Ok(BegunTurn { outcome: BeginOutcome::KeyReused, turn: into_turn(found)?, lease: None });
     }
-    let lease = match found.state {
-        Some(_) => None,
+    let (turn, lease) = match found.state {
+        Some(_) => (found, None),
         None => {
             requests::join(context, &found.id).await?;
-            Some(issue_lease(context, &found).await?)
+            joined(context, found).await?
         }
     };
-    Ok(BegunTurn { outcome: BeginOutcome::Joined, turn: into_turn(found)?, lease })
+    Ok(BegunTurn { outcome: BeginOutcome::Joined, turn: into_turn(turn)?, lease })
+}
+
+/// Returns an open turn that a request joined, with a lease for its handoff. There is none if the turn is
+/// cancelled or may not be worked on; one that was not published ends with that.
+async fn joined(
+    context: &Context<'_>,
+    found: turn::Model,
+) -> Result<(turn::Model, Option<String>), ToolError> {
+    if cancel::is_cancelled(context, &found.id).await? {
+        return Ok((found, None));
+    }
+    match issue_lease(context, &found).await {
+        Ok(lease) => Ok((found, Some(lease))),
+        Err(ToolError::Store(error)) => Err(ToolError::Store(error)),
+        Err(_) if found.sent_at.is_some() => Ok((found, None)),
+        Err(why) => {
+            end::end_as_refused(context, &found, &why).await?;
+            let ended = turn::Entity::find_by_id(&found.id).one(&context.db).await?;
+            Ok((ended.unwrap_or(found), None))
+        }
+    }
 }
 
 /// Returns the open turn of a locked thread. One that cannot be answered any more is ended.
@@ -286,7 +307,7 @@ async fn last_messages(context: &Context<'_>, thread: &thread::Model) -> Result<
 }
 
 /// Makes a new turn the last of a thread.
-async fn go_on(
+async fn append_turn(
     context: &Context<'_>,
     thread: &thread::Model,
     handoff_id: HandoffId,

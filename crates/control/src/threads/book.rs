@@ -9,7 +9,7 @@ use sea_orm::{
 use store::entity::{thread, turn};
 use subjects::{ChatMessage, HandoffId};
 
-use super::{answer_of, get, into_thread, lock, messages_of, parse_id};
+use super::{TurnCanceller, answer_of, get, into_thread, lock, messages_of, parse_id};
 use crate::{ToolError, check};
 
 /// A piece of a thread ends after this many bytes, but has at least one turn.
@@ -107,9 +107,12 @@ impl<'w> ThreadBook<'w> {
         into_thread(change.update(self.db).await?)
     }
 
-    /// Deletes a thread with its turns. Names the turn that was open, whose work is not stopped by that.
-    pub async fn delete(&self, reference: &str) -> Result<Deleted, ToolError> {
+    /// Deletes a thread with its turns. Cancels the turn that was open, and names it.
+    pub async fn delete(&self, reference: &str, cancels: TurnCanceller<'_>) -> Result<Deleted, ToolError> {
         let thread = self.lock(reference).await?;
+        if let Some(open) = &thread.open_turn {
+            cancels.cancel(open).await?;
+        }
         let turns = turn::Entity::delete_many().filter(turn::Column::ThreadId.eq(&thread.id));
         turns.exec(self.db).await?;
         thread::Entity::delete_by_id(&thread.id).exec(self.db).await?;

@@ -3,7 +3,7 @@
 use contract::thread::{Delete, Deleted, Rename, Thread};
 use policy::Scope;
 
-use super::ThreadBook;
+use super::{ThreadBook, TurnCanceller};
 use crate::{BuiltInTool, Context, Does, ToolError};
 
 impl BuiltInTool for Rename {
@@ -20,13 +20,15 @@ impl BuiltInTool for Rename {
 
 impl BuiltInTool for Delete {
     const TITLE: &'static str = "Delete a thread";
-    const DESCRIPTION: &'static str = "Deletes a thread of a user with all that was said in it. Names the \
-        turn that was not answered, so that its work can be cancelled.";
+    const DESCRIPTION: &'static str = "Deletes a thread of a user with all that was said in it. Cancels the \
+        turn that was not answered, and names it, so that workers can be told.";
     const DOES: Does = Does::Write;
     const SCOPE: Scope = Scope::Pm;
     const HAS_TEXT: bool = false;
 
     async fn run(context: &Context<'_>, input: Self) -> Result<Deleted, ToolError> {
-        ThreadBook::new(&context.db, input.user_id.as_str()).delete(&input.thread).await
+        let (db, by) = (&context.db, context.author());
+        let cancels = TurnCanceller { db, leases: context.leases, now: context.now, by: &by };
+        ThreadBook::new(db, input.user_id.as_str()).delete(&input.thread, cancels).await
     }
 }

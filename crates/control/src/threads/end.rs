@@ -2,10 +2,14 @@
 
 use contract::thread::{AnswerState, EndTurn, EndedTurn, TurnAnswer};
 use policy::Scope;
-use sea_orm::{ActiveValue::Set, ColumnTrait, EntityTrait, QueryFilter};
+use sea_orm::{
+    ActiveValue::Set,
+    ColumnTrait, EntityTrait, QueryFilter, QuerySelect,
+    sea_query::{LockBehavior, LockType},
+};
 use subjects::ErrorCode;
 
-use super::{lock, messages::checked_answer};
+use super::{cancel, lock, messages::checked_answer};
 use crate::{BuiltInTool, Context, Does, ToolError};
 use store::entity::{thread, turn};
 
@@ -20,15 +24,32 @@ impl BuiltInTool for EndTurn {
     async fn run(context: &Context<'_>, input: Self) -> Result<EndedTurn, ToolError> {
         let id = input.handoff_id.to_string();
         let found = turn::Entity::find_by_id(&id).one(&context.db).await?;
-        let Some(found) = found.filter(|found| found.state.is_none()) else {
-            return Ok(EndedTurn { ended: false });
+        let thread = match found.filter(|found| found.state.is_none()) {
+            // `None`: deleted meanwhile, with its turns.
+            Some(found) => lock(&context.db, &found.thread_id).await?,
+            None => None,
         };
-        // Deleted meanwhile, with its turns.
-        let Some(thread) = lock(&context.db, &found.thread_id).await? else {
-            return Ok(EndedTurn { ended: false });
+        let ended = match thread {
+            Some(thread) => {
+                let mut answer = checked_answer(input.answer);
+                // It failed since it was cancelled, such as when its lease was refused.
+                if answer.state == AnswerState::Failed && cancel::is_cancelled(context, &id).await? {
+                    answer.end_as_cancelled();
+                }
+                end(context, &thread, &id, answer).await?
+            }
+            None => false,
         };
-        Ok(EndedTurn { ended: end(context, &thread, &id, checked_answer(input.answer)).await? })
+        // After the turn, which is locked first wherever a cancel is stored.
+        cancel::forget(context, &id).await?;
+        Ok(EndedTurn { ended })
     }
+}
+
+/// Returns the answer of a turn that no worker answers.
+pub(super) fn without_work(state: AnswerState, code: ErrorCode, text: String) -> TurnAnswer {
+    let error_code = Some(code.to_string());
+    TurnAnswer { state, text, error_code, is_cut: false, prompt_tokens: 0, completion_tokens: 0 }
 }
 
 /// Ends the open turn of a locked thread that no worker can answer any more.
@@ -37,15 +58,42 @@ pub(super) async fn end_as_stale(
     thread: &thread::Model,
     id: &str,
 ) -> Result<(), ToolError> {
-    let answer = TurnAnswer {
-        state: AnswerState::Failed,
-        text: "no answer came within the time that answers are kept".to_owned(),
-        error_code: Some(ErrorCode::StaleHandoff.to_string()),
-        is_cut: false,
-        prompt_tokens: 0,
-        completion_tokens: 0,
-    };
+    let text = "no answer came within the time that answers are kept".to_owned();
+    let answer = without_work(AnswerState::Failed, ErrorCode::StaleHandoff, text);
     end(context, thread, id, answer).await.map(drop)
+}
+
+/// Ends an open turn for which no lease is issued, so that no manager may work on it. Its row has to be
+/// locked. Returns whether it is ended; not now if its thread is being changed.
+pub(super) async fn end_as_refused(
+    context: &Context<'_>,
+    row: &turn::Model,
+    why: &ToolError,
+) -> Result<bool, ToolError> {
+    let code = match why {
+        // Its project is another user's, such as after it was given away.
+        ToolError::Invalid(_) => ErrorCode::ScopeMismatch,
+        _ => ErrorCode::Internal,
+    };
+    let text = format!("no project manager may work on it: {why}");
+    end_of_locked_turn(context, row, without_work(AnswerState::Failed, code, text)).await
+}
+
+/// Ends a turn whose row is locked. Returns false if its thread is locked by another transaction, which may
+/// wait for the turn.
+pub(super) async fn end_of_locked_turn(
+    context: &Context<'_>,
+    row: &turn::Model,
+    answer: TurnAnswer,
+) -> Result<bool, ToolError> {
+    let thread = thread::Entity::find_by_id(&row.thread_id)
+        .lock_with_behavior(LockType::Update, LockBehavior::SkipLocked)
+        .one(&context.db)
+        .await?;
+    match thread {
+        Some(thread) => end(context, &thread, &row.id, answer).await,
+        None => Ok(false),
+    }
 }
 
 /// Ends a turn of a locked thread; returns whether it was open.

@@ -4,6 +4,7 @@ use contract::thread::{LeaveTurn, LeftTurn, MAX_MARKED, MarkDelivered, MarkedDel
 use policy::Scope;
 use sea_orm::{ActiveValue::Set, ColumnTrait, EntityTrait, ExprTrait, QueryFilter, sea_query::Expr};
 
+use super::cancel;
 use crate::{BuiltInTool, Context, Does, ToolError, check};
 use store::entity::turn;
 
@@ -37,7 +38,7 @@ impl BuiltInTool for MarkDelivered {
 impl BuiltInTool for LeaveTurn {
     const TITLE: &'static str = "Leave a turn";
     const DESCRIPTION: &'static str = "Records that a request does not wait for its turn any more. Returns \
-        whether the turn is open and no other request waits for it.";
+        whether the turn is open and no other request waits for it, and cancels it then if that is wanted.";
     const DOES: Does = Does::Write;
     const SCOPE: Scope = Scope::Pm;
     const HAS_TEXT: bool = false;
@@ -47,6 +48,9 @@ impl BuiltInTool for LeaveTurn {
         add_waiting(context, &id, -1).await?;
         let found = turn::Entity::find_by_id(&id).one(&context.db).await?;
         let is_abandoned = found.is_some_and(|turn| turn.state.is_none() && turn.waiting <= 0);
+        if is_abandoned && input.cancel {
+            cancel::cancel(context, &id).await?;
+        }
         Ok(LeftTurn { is_abandoned })
     }
 }

@@ -78,8 +78,8 @@ fn all_families_exist() {
         schedule.run.end schedule.run.sent schedule.run.unsent schedule.run_now schedule.runs schedule.update
         skills.create skills.delete skills.get skills.list skills.update
         thread.delete thread.get thread.list thread.messages thread.rename
-        thread.turn.begin thread.turn.delivered thread.turn.end thread.turn.get thread.turn.leave
-        thread.turn.sent thread.turn.unsent
+        thread.turn.begin thread.turn.cancel thread.turn.delivered thread.turn.end thread.turn.get
+        thread.turn.leave thread.turn.sent thread.turn.unsent
         workflow.cancel workflow.checkpoint.delete workflow.checkpoint.get workflow.checkpoint.list
         workflow.checkpoint.put workflow.checkpoint.put_writes workflow.get workflow.handoff workflow.job
         workflow.lease.acquire workflow.lease.release workflow.lease.renew workflow.list workflow.pause

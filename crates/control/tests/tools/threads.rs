@@ -1,6 +1,7 @@
 //! The `thread.*` and `key.*` tools.
 
 mod begin;
+mod cancels;
 mod isolation;
 mod life;
 mod requests;

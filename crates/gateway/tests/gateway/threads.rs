@@ -177,7 +177,7 @@ async fn other_agents_have_no_threads() {
     let orchestrator = gateway.unbound("orchestrator").await;
     let own: Vec<String> = gateway.tools(&orchestrator).await;
     let names: Vec<&String> = own.iter().filter(|name| name.starts_with("thread.")).collect();
-    assert_eq!(names.len(), 12, "{own:?}");
+    assert_eq!(names.len(), 13, "{own:?}");
     assert!(own.contains(&"key.check".to_owned()));
     let manager = gateway.manager().await;
     let bound = gateway.bound("project_analyst", "ada", "t-1").await;

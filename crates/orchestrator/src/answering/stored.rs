@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use contract::thread::{GetTurn, Turn};
-use subjects::HandoffId;
+use contract::thread::{AnswerState, GetTurn, Turn};
+use subjects::{HandoffId, ScopeId};
 use tokio::time::timeout;
 
 use crate::{caller::Caller, error::ApiError, gateway::CallError, state::App};
@@ -20,15 +20,20 @@ pub(crate) async fn find(app: &App, caller: &Caller, id: HandoffId) -> Result<Op
     }
 }
 
-/// Stops the work on a turn, and waits a moment for its end. A turn that is answered stays as it is.
-pub(crate) async fn cancel(app: &App, turn: &mut Turn) -> Result<(), ApiError> {
+/// Stops the work on a turn, and waits a moment for its end. A turn that is answered stays as it is. One
+/// without a worker that could be told is cancelled later.
+pub(crate) async fn cancel(app: &App, user: &ScopeId, turn: &mut Turn) -> Result<(), ApiError> {
     if turn.answer.is_some() {
         return Ok(());
     }
-    let mut expected = app.turns.expect(turn.handoff_id).await;
-    app.turns.cancel(turn.handoff_id).await?;
-    if let Ok(answer) = timeout(CANCEL_WAIT, expected.wait(&app.turns)).await {
+    let mut expected = app.turns.expect(turn.handoff_id, &turn.user_id).await;
+    app.turns.cancel_turn(user.clone(), turn.handoff_id).await?;
+    if let Ok(mut answer) = timeout(CANCEL_WAIT, expected.wait(&app.turns)).await {
         app.turns.end(turn.handoff_id, answer.clone()).await;
+        // As it is stored.
+        if answer.state == AnswerState::Failed {
+            answer.end_as_cancelled();
+        }
         turn.answer = Some(answer);
     }
     Ok(())

@@ -31,7 +31,7 @@ pub(crate) async fn cancel(
     PathId(id): PathId,
 ) -> Result<Response, ApiError> {
     let mut turn = find(&app, &caller, &id).await?;
-    stored::cancel(&app, &mut turn).await?;
+    stored::cancel(&app, &caller.user, &mut turn).await?;
     Ok(state_of(&turn))
 }
 

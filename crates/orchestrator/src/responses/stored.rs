@@ -42,7 +42,7 @@ pub(crate) async fn cancel(
     PathId(id): PathId,
 ) -> Result<Response, ApiError> {
     let mut turn = find(&app, &caller, &id).await?;
-    stored::cancel(&app, &mut turn).await?;
+    stored::cancel(&app, &caller.user, &mut turn).await?;
     Ok(show_state(&turn))
 }
 

@@ -15,7 +15,7 @@ use async_nats::jetstream::{
     consumer::{AckPolicy, DeliverPolicy, PullConsumer, pull},
 };
 use broker::{Broker, Chain, Unavailable, retry::RetryDelays};
-use contract::thread::TurnAnswer;
+use contract::thread::{GetTurn, RESEND_AFTER_SECONDS, Turn, TurnAnswer};
 use futures_util::StreamExt;
 use operate::answer;
 use subjects::{Answer, HandoffId, Pattern, Role, Subject};
@@ -36,6 +36,8 @@ const HEARTBEAT: Duration = Duration::from_secs(5);
 const INACTIVE_AFTER: Duration = Duration::from_secs(60);
 /// A request also looks for its answer itself, should the consumer be stuck.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
+/// After this time a request also asks whether its turn has ended without an answer of a worker.
+const ENDED_AFTER: Duration = Duration::from_secs(RESEND_AFTER_SECONDS);
 const MAX_REMEMBERED: usize = 10_000;
 
 /// The requests that wait for an answer.
@@ -66,8 +68,10 @@ struct Ended {
 pub(crate) struct Expected {
     id: HandoffId,
     number: u64,
+    user: String,
     answer: oneshot::Receiver<TurnAnswer>,
     waiting: Arc<Mutex<Waiting>>,
+    since: Instant,
     look_at: Instant,
 }
 
@@ -83,9 +87,9 @@ enum FollowError {
     Request(#[from] jetstream::consumer::StreamError),
     #[error("receiving answers")]
     Receive(#[from] pull::MessagesError),
-    #[error("an answer without its place in the stream")]
+    #[error("reading the stream sequence of an answer")]
     NoPlace(#[source] async_nats::Error),
-    #[error("answers were lost on the way")]
+    #[error("the consumer skipped answers; reading the stream again")]
     Gap,
     #[error("the server ended the consumer")]
     Ended,
@@ -93,15 +97,17 @@ enum FollowError {
 
 impl Answers {
     /// Registers a request. To be called before its handoff is published.
-    pub(super) fn expect(&self, id: HandoffId) -> Expected {
+    pub(super) fn expect(&self, id: HandoffId, user: &str) -> Expected {
         let (sender, answer) = oneshot::channel();
         let mut waiting = lock(&self.waiting);
         let number = waiting.next;
         waiting.next += 1;
         waiting.by_handoff.entry(id).or_default().push((number, sender));
-        waiting.since.insert(number, Instant::now());
+        let since = Instant::now();
+        waiting.since.insert(number, since);
         drop(waiting);
-        Expected { id, number, answer, waiting: self.waiting.clone(), look_at: Instant::now() + LOOK_EVERY }
+        let (user, waiting) = (user.to_owned(), self.waiting.clone());
+        Expected { id, number, user, answer, waiting, since, look_at: since + LOOK_EVERY }
     }
 
     /// Returns how long the oldest request waits.
@@ -158,6 +164,9 @@ impl Expected {
             }
             self.look_at = Instant::now() + LOOK_EVERY;
             turns.look_for_answer(self.id).await;
+            if self.since.elapsed() >= ENDED_AFTER {
+                turns.look_for_end(self.id, &self.user).await;
+            }
         }
     }
 }
@@ -177,8 +186,8 @@ impl Drop for Expected {
 
 impl Turns {
     /// Waits for the answer of a turn that another request began.
-    pub(crate) async fn expect(&self, id: HandoffId) -> Expected {
-        let expected = self.answers.expect(id);
+    pub(crate) async fn expect(&self, id: HandoffId, user: &str) -> Expected {
+        let expected = self.answers.expect(id, user);
         self.look_for_answer(id).await;
         expected
     }
@@ -187,6 +196,17 @@ impl Turns {
     pub(super) async fn look_for_answer(&self, id: HandoffId) {
         if let Some(answer) = self.find_answer(id).await {
             self.answers.deliver(id, &answer);
+        }
+    }
+
+    /// Looks at the gateway for the end of a turn that no worker answers, and delivers it. Another
+    /// orchestrator may have found it.
+    async fn look_for_end(&self, id: HandoffId, user: &str) {
+        let Ok(user_id) = user.parse() else { return };
+        match self.gateway.call(&GetTurn { user_id, handoff_id: id }).await {
+            Ok(Turn { answer: Some(answer), .. }) => self.answers.deliver(id, &answer),
+            Ok(_) => {}
+            Err(error) => debug!(handoff.id = %id, error = %Chain(&error), "Turn not looked at; retrying."),
         }
     }
 

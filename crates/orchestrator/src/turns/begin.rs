@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use broker::Chain;
 use contract::{
     key::OnDisconnect,
     thread::{BeginOutcome, BeginTurn, Turn},
@@ -70,7 +71,7 @@ impl Turns {
         let broker = self.broker().await?;
         let begun = self.store_turn(&request.begin).await?;
         reach(Point::TurnStored).await;
-        let turn = begun.turn;
+        let mut turn = begun.turn;
         let is_new = match begun.outcome {
             BeginOutcome::Begun => true,
             BeginOutcome::Joined => false,
@@ -84,7 +85,7 @@ impl Turns {
             request_wait.answered();
             return Ok(BegunTurn { turn, expected: None, live: None, request_wait, marks_delivery });
         }
-        let expected = self.answers.expect(turn.handoff_id);
+        let expected = self.answers.expect(turn.handoff_id, &turn.user_id);
         let live = match request.live {
             Live::Wanted => live::Live::subscribe(&broker.client, turn.handoff_id)
                 .await
@@ -92,10 +93,19 @@ impl Turns {
                 .ok(),
             Live::NotWanted => None,
         };
-        if is_new || turn.sent_at.is_none() {
+        // Without a lease, a manager may not work on it, such as after it was cancelled.
+        if (is_new || turn.sent_at.is_none()) && begun.lease.is_some() {
             let traceparent = telemetry::traceparent().or(request.traceparent);
             let handed_off = self.hand_off(&broker, &turn, begun.lease.as_deref(), traceparent).await;
             if let Err(error) = handed_off {
+                if let Some(answer) = error.final_answer() {
+                    let id = turn.handoff_id;
+                    warn!(handoff.id = %id, error = %Chain(&error), "Turn not handed off; ended.");
+                    self.end_without_work(turn.handoff_id, answer.clone()).await;
+                    request_wait.answered();
+                    turn.answer = Some(answer);
+                    return Ok(BegunTurn { turn, expected: None, live: None, request_wait, marks_delivery });
+                }
                 // The client is told to repeat the request; until then the work is not cancelled.
                 request_wait.postpone();
                 return Err(error.into_api_error(&turn));

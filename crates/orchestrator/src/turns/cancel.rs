@@ -1,34 +1,81 @@
-//! Cancels handoffs.
+//! Cancels handoffs. The gateway stores that a turn is cancelled, so that a cancel which no worker hears is
+//! published again until the turn has its answer.
 
 use std::time::Duration;
 
-use async_nats::RequestErrorKind;
-use subjects::{HandoffId, Subject};
+use broker::{Broker, Chain};
+use contract::thread::{CancelTurn, DueCancel};
+use crash::reach;
+use subjects::{HandoffId, Kind, ScopeId, Subject, Timestamp};
 use tokio::time::timeout;
-use tracing::debug;
+use tracing::{debug, info};
 
-use super::Turns;
-use crate::error::ApiError;
+use super::{Turns, outcome};
+use crate::{crash_points::Point, error::ApiError, gateway::CallError};
 
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(3);
 
 impl Turns {
-    /// Asks the workers to stop a handoff. Its answer then says that it was cancelled.
-    pub(crate) async fn cancel(&self, id: HandoffId) -> Result<(), ApiError> {
-        let broker = self.broker().await?;
-        let unavailable = || {
-            let message = "No project manager is there to be told; repeat the request.";
-            ApiError::unavailable("no_worker", message)
-        };
+    /// Cancels a turn of a user: stores that, and tells the workers. The answer of the turn then says that it
+    /// was cancelled.
+    pub(crate) async fn cancel_turn(&self, user_id: ScopeId, id: HandoffId) -> Result<(), ApiError> {
+        let cancel = CancelTurn { user_id, handoff_id: id };
+        self.gateway.call(&cancel).await.map_err(CallError::into_api_error)?;
+        self.publish_stored_cancel(id).await;
+        Ok(())
+    }
+
+    /// Tells the workers to stop a handoff. If none hears it, they are told again: the cancel is stored.
+    pub(crate) async fn publish_stored_cancel(&self, id: HandoffId) {
+        reach(Point::CancelStored).await;
+        match self.nats.broker().await {
+            Ok(broker) => publish_cancel(&broker, id).await,
+            Err(error) => debug!(handoff.id = %id, error = %Chain(&error), "Cancel not published; retrying."),
+        }
+    }
+
+    /// Tells the workers to stop a handoff. Returns whether one of them has answered.
+    pub(crate) async fn cancel(&self, id: HandoffId) -> bool {
+        let Ok(broker) = self.nats.broker().await else { return false };
         let request = broker.client.request(Subject::Cancel(id).to_string(), "".into());
         match timeout(CANCEL_TIMEOUT, request).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) if error.kind() == RequestErrorKind::NoResponders => Err(unavailable()),
+            Ok(Ok(_)) => true,
             Ok(Err(error)) => {
-                debug!(handoff.id = %id, %error, "Cancellation not confirmed.");
-                Err(unavailable())
+                debug!(handoff.id = %id, %error, "Cancel not confirmed.");
+                false
             }
-            Err(_) => Err(unavailable()),
+            Err(_) => false,
         }
+    }
+
+    /// Publishes cancels again. Stores answers that are not stored. A turn whose handoff is lost is not
+    /// handed off again, but ends as cancelled.
+    pub(super) async fn sweep_cancels(&self, broker: &Broker, cancels: Vec<DueCancel>) {
+        if cancels.is_empty() {
+            return;
+        }
+        let queue = self.look_at_queue(broker).await;
+        for DueCancel { handoff_id: id, sent_at } in cancels {
+            if let Some(answer) = self.find_answer(id).await {
+                self.end(id, answer).await;
+                continue;
+            }
+            publish_cancel(broker, id).await;
+            let sent_at = sent_at.and_then(|text| text.parse::<Timestamp>().ok());
+            let (Some(queue), Some(sent_at)) = (&queue, sent_at) else { continue };
+            // As if it was just sent: only a queue that cannot have it has lost it.
+            let sent_at = sent_at.at();
+            let has_lost = |kind: &Kind| queue.has_lost(*kind, sent_at, sent_at, sent_at);
+            if [Kind::Chat, Kind::Continue].iter().all(has_lost) {
+                self.end_without_work(id, outcome::cancelled()).await;
+                info!(handoff.id = %id, "Handoff lost after its cancel; turn ended.");
+            }
+        }
+    }
+}
+
+async fn publish_cancel(broker: &Broker, id: HandoffId) {
+    if let Err(error) = broker.client.publish(Subject::Cancel(id).to_string(), "".into()).await {
+        debug!(handoff.id = %id, %error, "Cancel not published; retrying.");
     }
 }

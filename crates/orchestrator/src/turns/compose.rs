@@ -4,7 +4,8 @@ use std::num::NonZeroU32;
 
 use contract::thread::Turn;
 use subjects::{
-    Chat, ChatRole, Context, Continue, Handoff, IdError, MODEL_ID, Scope, Timestamp, TimestampError, Work,
+    Chat, ChatRole, Context, Continue, Handoff, IdError, Kind, MODEL_ID, Scope, Timestamp, TimestampError,
+    Work,
 };
 
 /// A stored turn that is no valid handoff.
@@ -54,10 +55,15 @@ pub(crate) fn compose(turn: &Turn) -> Result<Handoff, ComposeError> {
     })
 }
 
+/// Returns the kind of the handoff of a turn.
+pub(crate) fn kind_of(turn: &Turn) -> Kind {
+    if turn.continues.is_some() { Kind::Continue } else { Kind::Chat }
+}
+
 #[cfg(test)]
 mod tests {
     use contract::thread::TurnOptions;
-    use subjects::{ChatMessage, Encoding, HandoffId, Kind};
+    use subjects::{ChatMessage, Encoding, HandoffId};
 
     use super::*;
 

@@ -47,7 +47,7 @@ impl RequestWait {
     pub(crate) fn postpone(&mut self) {
         let Some(turns) = self.counted.take() else { return };
         let id = self.id;
-        turns.tasks.clone().spawn(async move { turns.leave(id).await });
+        turns.tasks.clone().spawn(async move { turns.leave(id, false).await });
     }
 }
 
@@ -57,30 +57,28 @@ impl Drop for RequestWait {
         let id = self.id;
         turns.tasks.clone().spawn(async move {
             sleep(REPEAT_WITHIN).await;
-            if !turns.leave(id).await {
-                return;
-            }
-            debug!(handoff.id = %id, "Client gone; handoff cancelled.");
-            if let Err(error) = turns.cancel(id).await {
-                warn!(handoff.id = %id, %error, "Handoff of a disconnected client not cancelled.");
+            if turns.leave(id, true).await {
+                debug!(handoff.id = %id, "Client gone; handoff cancelled.");
+                turns.publish_stored_cancel(id).await;
             }
         });
     }
 }
 
 impl Turns {
-    /// Records that a request does not wait any more. Returns whether the turn is open and no other does.
-    async fn leave(&self, id: HandoffId) -> bool {
+    /// Records that a request does not wait any more. Returns whether the turn is open and no other does; it
+    /// is then cancelled if that is wanted.
+    async fn leave(&self, id: HandoffId, cancel: bool) -> bool {
         let mut delays = RetryDelays::within(MIN_LEAVE_DELAY, MAX_LEAVE_DELAY, LEAVE_FOR);
         let key = Uuid::now_v7().to_string();
         loop {
-            let error = match self.gateway.call_with_key(&LeaveTurn { handoff_id: id }, &key).await {
+            let error = match self.gateway.call_with_key(&LeaveTurn { handoff_id: id, cancel }, &key).await {
                 Ok(left) => return left.is_abandoned,
                 Err(error) => error,
             };
             let delay = delays.next_delay().filter(|_| matches!(error, CallError::Unavailable(_)));
             let Some(delay) = delay else {
-                warn!(handoff.id = %id, error = %Chain(&error), "Client gone, and its work goes on.");
+                warn!(handoff.id = %id, error = %Chain(&error), "Client gone; its handoff continues.");
                 return false;
             };
             sleep(delay).await;

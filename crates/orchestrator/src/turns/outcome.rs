@@ -2,7 +2,7 @@
 
 use contract::thread::{AnswerState, MAX_ANSWER_BYTES, TurnAnswer, character_size};
 use secrets::redact_by_kind;
-use subjects::{Completion, FinishReason, Status};
+use subjects::{Completion, ErrorCode, FinishReason, Status};
 
 /// Converts a completion. Its text is without secrets, and as long as a thread can store.
 pub(crate) fn outcome(completion: Completion) -> TurnAnswer {
@@ -29,6 +29,18 @@ pub(crate) fn outcome(completion: Completion) -> TurnAnswer {
         prompt_tokens: completion.usage.prompt_tokens,
         completion_tokens: completion.usage.completion_tokens,
     }
+}
+
+/// Returns the answer of a turn that failed before a worker could work on it.
+pub(super) fn failed(code: ErrorCode, text: String) -> TurnAnswer {
+    let error_code = Some(code.as_str().to_owned());
+    let state = if code == ErrorCode::Cancelled { AnswerState::Cancelled } else { AnswerState::Failed };
+    TurnAnswer { state, text, error_code, is_cut: false, prompt_tokens: 0, completion_tokens: 0 }
+}
+
+/// Returns the answer of a turn that was cancelled and whose handoff no worker has.
+pub(super) fn cancelled() -> TurnAnswer {
+    failed(ErrorCode::Cancelled, "cancelled by request".to_owned())
 }
 
 /// Cuts a text as the gateway would, so that clients are told what is stored. Returns whether anything was

@@ -3,14 +3,15 @@
 use async_nats::HeaderMap;
 use broker::{Broker, Chain, PublishError};
 use bytes::Bytes;
-use contract::thread::Turn;
+use contract::thread::{Turn, TurnAnswer};
 use operate::publish::{Sealed, seal};
-use subjects::Handoff;
+use subjects::{ErrorCode, Handoff};
 use tracing::warn;
 
 use super::{
     Turns,
     compose::{ComposeError, compose},
+    outcome,
 };
 use crate::error::ApiError;
 
@@ -59,6 +60,16 @@ impl Turns {
 }
 
 impl HandOffError {
+    /// Returns the answer of the turn if it can never be handed off.
+    pub(super) fn final_answer(&self) -> Option<TurnAnswer> {
+        let code = match self {
+            Self::Compose(_) | Self::Seal(_) => ErrorCode::InvalidHandoff,
+            Self::Publish(PublishError::TooLarge) => ErrorCode::BudgetExceeded,
+            Self::Publish(_) => return None,
+        };
+        Some(outcome::failed(code, format!("it cannot be handed off: {}", Chain(self))))
+    }
+
     /// Logs the error and returns what the client is told. The turn is stored: a repeated request joins it,
     /// and the sweep publishes it.
     pub(super) fn into_api_error(self, turn: &Turn) -> ApiError {

@@ -1,5 +1,5 @@
 //! Publishes turns that were stored and not published: their orchestrator died in between, or NATS was away.
-//! Publishes those again, too, that the streams have lost.
+//! Publishes those again, too, that the streams have lost, and the cancels of turns that have no answer yet.
 
 use std::time::Duration;
 
@@ -10,7 +10,11 @@ use tokio::{select, time::sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::{Turns, lost::Fate};
+use super::{
+    Turns,
+    compose::{compose, kind_of},
+    lost::Fate,
+};
 
 impl Turns {
     /// Looks for turns to publish, again and again. All orchestrators do; the queue drops copies.
@@ -35,6 +39,8 @@ impl Turns {
                 return;
             }
         };
+        // Boxed, since the future is large.
+        Box::pin(self.sweep_cancels(&broker, unsent.cancels)).await;
         let (sent, unsent): (Vec<_>, Vec<_>) =
             unsent.turns.into_iter().partition(|unsent| unsent.turn.sent_at.is_some());
         for unsent in unsent {
@@ -43,7 +49,6 @@ impl Turns {
                 info!(handoff.id = %unsent.turn.handoff_id, "Handoff published that was left behind.");
             }
         }
-        // Boxed, since the future is large.
         Box::pin(self.sweep_sent(&broker, sent)).await;
     }
 
@@ -53,13 +58,21 @@ impl Turns {
             return;
         }
         let queue = self.look_at_queue(broker).await;
+        let handoffs: Vec<_> = sent.iter().filter_map(|sent| compose(&sent.turn).ok()).collect();
+        let refused = self.refused_among(broker, &handoffs).await;
         for sent in sent {
             let id = sent.turn.handoff_id;
             let Some((begun_at, sent_at)) = times(&sent.turn) else { continue };
-            match self.fate(queue, id, &begun_at, &sent_at).await {
+            let kind = kind_of(&sent.turn);
+            match self.fate((queue.as_ref(), &refused), (id, kind), &begun_at, &sent_at).await {
                 Fate::Answered(answer) => {
                     self.end(id, answer).await;
                     debug!(handoff.id = %id, "Answer found that was not recorded.");
+                }
+                Fate::Refused(answer) => {
+                    let code = answer.error_code.as_deref();
+                    warn!(handoff.id = %id, code, "Handoff refused by the workers; turn ended.");
+                    self.end_without_work(id, answer).await;
                 }
                 Fate::Lost => {
                     if self.publish_again(broker, &sent).await {
@@ -76,7 +89,15 @@ impl Turns {
         let published = self.hand_off(broker, &unsent.turn, Some(&unsent.lease), None).await;
         if let Err(error) = &published {
             let id = unsent.turn.handoff_id;
-            warn!(handoff.id = %id, error = %Chain(error), "Handoff not published yet; retrying.");
+            match error.final_answer() {
+                Some(answer) => {
+                    warn!(handoff.id = %id, error = %Chain(error), "Turn not handed off; ended.");
+                    self.end_without_work(id, answer).await;
+                }
+                None => {
+                    warn!(handoff.id = %id, error = %Chain(error), "Handoff not published yet; retrying.");
+                }
+            }
         }
         published.is_ok()
     }

@@ -3,6 +3,7 @@
 
 mod background_prompts;
 mod bad_input;
+mod cancels;
 mod chat;
 mod clients;
 mod crashes;
@@ -13,6 +14,7 @@ mod isolation;
 mod openapi;
 mod presence;
 mod redaction;
+mod refusals;
 mod repeats;
 mod responses;
 mod stage;

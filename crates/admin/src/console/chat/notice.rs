@@ -99,11 +99,6 @@ fn refused(code: &str, message: &str, retry_after: Option<u64>) -> Markup {
                 }
             }
         },
-        "no_worker" => html! {
-            p {
-                "No project manager is running. Start " code { "cynode-pma" } " in that role, and try again."
-            }
-        },
         "invalid_api_key" => html! {
             p {
                 "The orchestrator does not accept the console's key. It may use another gateway: compare its "

@@ -4,14 +4,14 @@
 use contract::{
     Page, ToolContract, arguments,
     thread::{
-        AnswerState, BeginOutcome, BeginTurn, BegunTurn, Delete, Get, GetTurn, List, ListMessages, Rename,
-        Thread,
+        AnswerState, BeginOutcome, BeginTurn, BegunTurn, CancelTurn, Delete, Get, GetTurn, List,
+        ListMessages, Rename, Thread,
     },
 };
 use sea_orm::EntityTrait;
 use serde::Serialize;
 use serde_json::Value;
-use store::entity::{thread, turn};
+use store::entity::{thread, turn, turn_cancel};
 use subjects::{HandoffId, ScopeId};
 
 use super::{answer, begin, call, end_as, request, request_in, user, with_keys};
@@ -52,6 +52,9 @@ async fn what_is_another_users_is_not_found(stage: Stage) {
         let db = stage.store.read();
         (thread::Entity::find().all(db).await.unwrap(), turn::Entity::find().all(db).await.unwrap())
     };
+    let calls_about_turn = |handoff_id| {
+        [about(&GetTurn { user_id: eve(), handoff_id }), about(&CancelTurn { user_id: eve(), handoff_id })]
+    };
     let before = rows().await;
     let mut checked = 0;
     for turn in &of_ada {
@@ -66,16 +69,19 @@ async fn what_is_another_users_is_not_found(stage: Stage) {
                 checked += 1;
             }
         }
-        let get = |handoff_id| about(&GetTurn { user_id: eve(), handoff_id });
         let none = HandoffId::now();
-        let (tool, arguments) = get(turn.handoff_id);
-        let (code, why) = stage.fails_for(&orchestrator(), tool, arguments).await;
-        let (none_code, none_why) = stage.fails_for(&orchestrator(), tool, get(none).1).await;
-        let none_why = none_why.replace(&none.to_string(), &turn.handoff_id.to_string());
-        assert_eq!((code, why), (none_code, none_why));
-        checked += 1;
+        let of_none = calls_about_turn(none);
+        for ((tool, arguments), (_, of_none)) in calls_about_turn(turn.handoff_id).into_iter().zip(of_none) {
+            let (code, why) = stage.fails_for(&orchestrator(), tool, arguments).await;
+            let (none_code, none_why) = stage.fails_for(&orchestrator(), tool, of_none).await;
+            let none_why = none_why.replace(&none.to_string(), &turn.handoff_id.to_string());
+            assert_eq!((code, why), (none_code, none_why), "{tool}");
+            checked += 1;
+        }
     }
-    assert_eq!(checked, 3 * (4 * 4 + 1));
+    assert_eq!(checked, 3 * (4 * 4 + 2));
+    let cancels = turn_cancel::Entity::find().all(stage.store.read()).await.unwrap();
+    assert!(cancels.is_empty(), "{cancels:?}");
     let listed: Page<Thread> = call(&stage, &List { user_id: eve(), limit: None, cursor: None }).await;
     assert!(listed.items.is_empty());
     assert_eq!(rows().await, before, "nothing was changed");
@@ -114,6 +120,6 @@ async fn every_tool_that_names_a_user_is_tested(_stage: Stage) {
         .map(|tool| tool.name)
         .collect();
     let mut tested: Vec<&str> = calls_about("x").into_iter().map(|(tool, _)| tool).collect();
-    tested.extend([GetTurn::NAME, List::NAME, BeginTurn::NAME]);
+    tested.extend([GetTurn::NAME, CancelTurn::NAME, List::NAME, BeginTurn::NAME]);
     assert!(tools.len() == tested.len() && tools.iter().all(|tool| tested.contains(tool)), "{tools:?}");
 }

@@ -25,7 +25,8 @@ use crate::stage::{Stage, on_both};
 on_both![
     unsent_turns_are_listed_until_they_are_sent_or_ended,
     sent_turns_without_an_answer_are_listed_again,
-    turn_without_a_lease_keeps_no_other_from_being_listed,
+    turn_without_a_lease_fails_and_keeps_no_other_from_being_listed,
+    retry_of_a_turn_without_a_lease_gets_its_failure,
     large_unsent_turns_come_in_several_lists,
     turn_is_ended_once,
     long_answer_is_kept_as_far_as_it_fits,
@@ -109,8 +110,9 @@ async fn sent_turns_without_an_answer_are_listed_again(stage: Stage) {
     assert_eq!(unsent(&stage, 0, 50).await, []);
 }
 
-async fn turn_without_a_lease_keeps_no_other_from_being_listed(stage: Stage) {
-    with_keys(&stage).await;
+/// Begins two turns of Ada in the threads `a` and `b`, the first for a project that is given to Eve then.
+async fn begin_for_a_lost_project(stage: &Stage) -> (BeginTurn, [Turn; 2]) {
+    with_keys(stage).await;
     let row = project::Model {
         id: "project-1".to_owned(),
         name: "shop".to_owned(),
@@ -122,12 +124,32 @@ async fn turn_without_a_lease_keeps_no_other_from_being_listed(stage: Stage) {
     };
     stage.given(row).await;
     let options = TurnOptions { project_id: Some("project-1".parse().unwrap()), ..TurnOptions::default() };
-    begin(&stage, &BeginTurn { options, ..request(vec![user("one")]) }).await;
-    let other = begin(&stage, &request(vec![user("two")])).await.handoff_id;
+    let request = BeginTurn { options, ..request_in("a", "one") };
+    let turns = [begin(stage, &request).await, begin(stage, &request_in("b", "two")).await];
     let given_away = project::ActiveModel { user_id: Set(Some("eve".to_owned())), ..Default::default() };
     project::Entity::update_many().set(given_away).exec(stage.store.read()).await.unwrap();
-    assert_eq!(unsent(&stage, 0, 1).await, [], "it is put off");
-    assert_eq!(unsent(&stage, 0, 1).await, [other]);
+    (request, turns)
+}
+
+async fn turn_without_a_lease_fails_and_keeps_no_other_from_being_listed(stage: Stage) {
+    let (_, [refused, other]) = begin_for_a_lost_project(&stage).await;
+    assert_eq!(unsent(&stage, 0, 1).await, [], "it has failed");
+    assert_eq!(unsent(&stage, 0, 1).await, [other.handoff_id]);
+    let get = GetTurn { user_id: "ada".parse().unwrap(), handoff_id: refused.handoff_id };
+    let failed: Turn = call(&stage, &get).await;
+    let answer = failed.answer.unwrap();
+    assert_eq!((answer.state, answer.error_code.as_deref()), (AnswerState::Failed, Some("scope_mismatch")));
+    assert!(answer.text.contains("the project belongs to another user"), "{}", answer.text);
+    // Its thread takes the next request.
+    begin(&stage, &request_in("a", "three")).await;
+}
+
+async fn retry_of_a_turn_without_a_lease_gets_its_failure(stage: Stage) {
+    let (request, [refused, _]) = begin_for_a_lost_project(&stage).await;
+    let joined: BegunTurn = call(&stage, &BeginTurn { is_retry: true, ..request }).await;
+    assert_eq!((joined.outcome, joined.turn.handoff_id), (BeginOutcome::Joined, refused.handoff_id));
+    assert_eq!(joined.turn.answer.map(|answer| answer.state), Some(AnswerState::Failed));
+    assert_eq!(joined.lease, None);
 }
 
 async fn large_unsent_turns_come_in_several_lists(stage: Stage) {

@@ -67,7 +67,7 @@ async fn request_joins_its_retry_that_overtook_it(stage: Stage) {
 }
 
 async fn is_abandoned(stage: &Stage, turn: &Turn) -> bool {
-    let left: LeftTurn = call(stage, &LeaveTurn { handoff_id: turn.handoff_id }).await;
+    let left: LeftTurn = call(stage, &LeaveTurn { handoff_id: turn.handoff_id, cancel: false }).await;
     left.is_abandoned
 }
 
@@ -85,7 +85,8 @@ async fn turn_is_abandoned_when_all_its_requests_left(stage: Stage) {
     assert!(!is_abandoned(&stage, &first).await);
     complete(&stage, &first, "1").await;
     assert!(!is_abandoned(&stage, &first).await);
-    let unknown: LeftTurn = call(&stage, &LeaveTurn { handoff_id: HandoffId::now() }).await;
+    let unknown = LeaveTurn { handoff_id: HandoffId::now(), cancel: true };
+    let unknown: LeftTurn = call(&stage, &unknown).await;
     assert!(!unknown.is_abandoned);
 }
 

@@ -20,6 +20,7 @@ pub(super) const TABLE: &str = "
     thread.turn.end                  - - - y -  -
     thread.turn.delivered            - - - y -  -
     thread.turn.leave                - - - y -  -
+    thread.turn.cancel               - - - y -  -
     thread.turn.get                  - - - y -  -
     thread.list                      - - - y -  -
     thread.get                       - - - y -  -

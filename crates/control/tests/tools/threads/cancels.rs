@@ -1,0 +1,149 @@
+//! Cancels of turns: stored, and listed again and again until the turn has its answer.
+
+use contract::thread::{
+    AnswerState, BeginOutcome, BeginTurn, BegunTurn, CancelTurn, CancelledTurn, Delete, Deleted, DueCancel,
+    GetTurn, LeaveTurn, LeftTurn, ListUnsent, MarkSent, MarkedSent, Turn, Unsent,
+};
+use sea_orm::{ColumnTrait, EntityTrait, PaginatorTrait, QueryFilter};
+use store::entity::{lease, turn_cancel};
+use subjects::HandoffId;
+
+use super::{answer, begin, call, end_as, fails, request_in, with_keys};
+use crate::stage::{Stage, on_both};
+
+on_both![
+    cancelled_turn_has_no_lease_and_is_due_until_it_is_answered,
+    turn_that_is_cancelled_before_it_was_sent_ends_and_stays_due,
+    turn_of_a_deleted_thread_is_due_until_its_late_answer,
+    abandoned_turn_is_cancelled_if_that_is_wanted,
+    cancel_is_forgotten_when_its_turn_cannot_be_answered_any_more,
+];
+
+fn cancel_of(user: &str, id: HandoffId) -> CancelTurn {
+    CancelTurn { user_id: user.parse().unwrap(), handoff_id: id }
+}
+
+/// Cancels a turn of Ada. Returns whether it is open.
+async fn cancel(stage: &Stage, id: HandoffId) -> bool {
+    let cancelled: CancelledTurn = call(stage, &cancel_of("ada", id)).await;
+    cancelled.is_open
+}
+
+/// Begins a turn in a thread and marks it as sent.
+async fn begin_sent(stage: &Stage, thread: &str) -> HandoffId {
+    let id = begin(stage, &request_in(thread, "go on")).await.handoff_id;
+    let marked: MarkedSent = call(stage, &MarkSent { handoff_ids: vec![id] }).await;
+    assert_eq!(marked.marked, 1);
+    id
+}
+
+async fn listed(stage: &Stage) -> Unsent {
+    call(stage, &ListUnsent { older_than_seconds: 0, limit: 50 }).await
+}
+
+/// Returns the handoffs of the cancels that are due at a time.
+async fn due_at(stage: &Stage, time: &str) -> Vec<HandoffId> {
+    stage.set_time(&format!("2026-01-{time}Z"));
+    listed(stage).await.cancels.into_iter().map(|cancel| cancel.handoff_id).collect()
+}
+
+async fn valid_leases(stage: &Stage, id: HandoffId) -> u64 {
+    let of_handoff = lease::Entity::find().filter(lease::Column::HandoffId.eq(id.to_string()));
+    of_handoff.filter(lease::Column::RevokedAt.is_null()).count(stage.store.read()).await.unwrap()
+}
+
+async fn cancelled_turn_has_no_lease_and_is_due_until_it_is_answered(stage: Stage) {
+    with_keys(&stage).await;
+    stage.set_time("2026-01-01T10:00:00Z");
+    let (id, other) = (begin_sent(&stage, "a").await, begin_sent(&stage, "b").await);
+    assert_eq!((valid_leases(&stage, id).await, valid_leases(&stage, other).await), (1, 1));
+    assert_eq!(fails(&stage, &cancel_of("eve", id)).await.0, "not_found");
+    assert!(cancel(&stage, id).await);
+    assert!(cancel(&stage, id).await, "it is still open");
+    assert_eq!((valid_leases(&stage, id).await, valid_leases(&stage, other).await), (0, 1));
+    let sent_at = Some("2026-01-01T10:00:00Z".to_owned());
+    assert_eq!(listed(&stage).await.cancels, [DueCancel { handoff_id: id, sent_at }]);
+    // A retry of its request waits for its end.
+    let retry = BeginTurn { is_retry: true, ..request_in("a", "go on") };
+    let joined: BegunTurn = call(&stage, &retry).await;
+    assert_eq!((joined.outcome, joined.turn.handoff_id), (BeginOutcome::Joined, id));
+    assert_eq!((joined.lease, valid_leases(&stage, id).await), (None, 0));
+    assert_eq!(due_at(&stage, "01T10:00:04").await, []);
+    assert_eq!(due_at(&stage, "01T10:00:05").await, [id]);
+    // It is not handed off again, and is still cancelled.
+    stage.set_time("2026-01-01T10:20:00Z");
+    let unsent = listed(&stage).await;
+    assert_eq!(unsent.turns.iter().map(|it| it.turn.handoff_id).collect::<Vec<_>>(), [other]);
+    assert_eq!((unsent.cancels.len(), unsent.cancels[0].handoff_id), (1, id));
+    assert_eq!(due_at(&stage, "01T10:20:30").await, [], "the pauses grow");
+    assert_eq!(due_at(&stage, "01T10:30:00").await, [id]);
+    // A worker whose lease was refused before it heard of the cancel.
+    assert!(end_as(&stage, id, answer(AnswerState::Failed, "lease revoked")).await);
+    let ended: Turn = call(&stage, &GetTurn { user_id: "ada".parse().unwrap(), handoff_id: id }).await;
+    let ended = ended.answer.unwrap();
+    assert_eq!((ended.state, ended.error_code.as_deref()), (AnswerState::Cancelled, Some("cancelled")));
+    assert_eq!(due_at(&stage, "01T11:00:00").await, []);
+    assert!(!cancel(&stage, id).await);
+    assert_eq!(due_at(&stage, "01T12:00:00").await, []);
+    assert_eq!(valid_leases(&stage, id).await, 0);
+}
+
+/// Its handoff may be published all the same, by an orchestrator that died before it could mark it.
+async fn turn_that_is_cancelled_before_it_was_sent_ends_and_stays_due(stage: Stage) {
+    with_keys(&stage).await;
+    stage.set_time("2026-01-01T10:00:00Z");
+    let id = begin(&stage, &request_in("a", "go on")).await.handoff_id;
+    assert!(cancel(&stage, id).await);
+    let unsent = listed(&stage).await;
+    assert!(unsent.turns.is_empty(), "{unsent:?}");
+    assert_eq!(unsent.cancels, [DueCancel { handoff_id: id, sent_at: None }]);
+    let ended: Turn = call(&stage, &GetTurn { user_id: "ada".parse().unwrap(), handoff_id: id }).await;
+    let ended = ended.answer.unwrap();
+    assert_eq!((ended.state, ended.error_code.as_deref()), (AnswerState::Cancelled, Some("cancelled")));
+    begin(&stage, &request_in("a", "another")).await;
+    assert_eq!(due_at(&stage, "01T10:00:05").await, [id]);
+    assert!(!end_as(&stage, id, answer(AnswerState::Completed, "late")).await);
+    assert_eq!(due_at(&stage, "01T11:00:00").await, []);
+}
+
+async fn turn_of_a_deleted_thread_is_due_until_its_late_answer(stage: Stage) {
+    with_keys(&stage).await;
+    stage.set_time("2026-01-01T10:00:00Z");
+    let id = begin_sent(&stage, "a").await;
+    let delete = Delete { user_id: "ada".parse().unwrap(), thread: "a".to_owned() };
+    let deleted: Deleted = call(&stage, &delete).await;
+    assert_eq!(deleted.open_turn, Some(id));
+    assert_eq!(valid_leases(&stage, id).await, 0);
+    assert_eq!(listed(&stage).await.cancels, [DueCancel { handoff_id: id, sent_at: None }]);
+    assert_eq!(due_at(&stage, "01T10:00:05").await, [id]);
+    assert!(!end_as(&stage, id, answer(AnswerState::Cancelled, "cancelled by request")).await);
+    assert_eq!(due_at(&stage, "01T11:00:00").await, []);
+}
+
+async fn abandoned_turn_is_cancelled_if_that_is_wanted(stage: Stage) {
+    with_keys(&stage).await;
+    stage.set_time("2026-01-01T10:00:00Z");
+    let (id, kept) = (begin_sent(&stage, "a").await, begin_sent(&stage, "b").await);
+    let retry = BeginTurn { is_retry: true, ..request_in("a", "go on") };
+    let _: BegunTurn = call(&stage, &retry).await;
+    let leave = LeaveTurn { handoff_id: id, cancel: true };
+    let left: LeftTurn = call(&stage, &leave).await;
+    assert!(!left.is_abandoned, "another request waits");
+    let left: LeftTurn = call(&stage, &LeaveTurn { handoff_id: kept, cancel: false }).await;
+    assert!(left.is_abandoned);
+    assert!(listed(&stage).await.cancels.is_empty());
+    let left: LeftTurn = call(&stage, &leave).await;
+    assert!(left.is_abandoned);
+    assert_eq!(due_at(&stage, "01T10:00:00").await, [id]);
+    assert_eq!((valid_leases(&stage, id).await, valid_leases(&stage, kept).await), (0, 1));
+}
+
+async fn cancel_is_forgotten_when_its_turn_cannot_be_answered_any_more(stage: Stage) {
+    with_keys(&stage).await;
+    stage.set_time("2026-01-01T10:00:00Z");
+    let id = begin_sent(&stage, "a").await;
+    assert!(cancel(&stage, id).await);
+    assert_eq!(due_at(&stage, "08T09:59:59").await, [id]);
+    assert_eq!(due_at(&stage, "08T10:00:00").await, []);
+    assert_eq!(turn_cancel::Entity::find().count(stage.store.read()).await.unwrap(), 0);
+}
