@@ -36,6 +36,10 @@ pub(crate) struct Scenario {
     pub(crate) stops: u8,
     pub(crate) model_failures: u8,
     pub(crate) replays: u8,
+    /// How often the server loses the end of a journal, as when its stream is restored from an older backup.
+    pub(crate) restores: u8,
+    /// Whether a worker writes again what the server lost.
+    pub(crate) writes_again: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -90,8 +94,8 @@ struct Job {
     message: u8,
     delivery: u8,
     stage: Stage,
-    /// The end of the run, as far as the worker knows.
-    end: u8,
+    /// The run, as far as the worker knows.
+    known: Run,
     attempt: u8,
     /// The idempotency key of the call, once the first turn is stored.
     key: Option<Key>,
@@ -146,6 +150,9 @@ pub(crate) struct World {
     restarts: u8,
     stops: u8,
     model_failures: u8,
+    restores: u8,
+    /// The server lost the end of a journal.
+    is_restored: bool,
 }
 
 impl Run {
@@ -169,6 +176,24 @@ impl Run {
         *self.entries.get_mut(usize::from(self.end)).expect(FULL) = Some(entry);
         self.end += 1;
         true
+    }
+
+    /// Returns the run with its first entries only.
+    fn cut(mut self, end: u8) -> Self {
+        self.end = end;
+        self.entries.iter_mut().skip(end.into()).for_each(|entry| *entry = None);
+        self
+    }
+
+    /// Returns whether these are the first entries of a run, and not all of them.
+    fn begins(&self, other: &Self) -> bool {
+        self.end < other.end && *self == other.cut(self.end)
+    }
+
+    /// Returns whether the last entry is that of another run, at the same sequence. Earlier ones are not
+    /// compared.
+    fn ends_like(&self, other: &Self) -> bool {
+        self.end == other.end && self.last() == other.last()
     }
 
     fn history(&self) -> History {
@@ -220,6 +245,8 @@ impl World {
             restarts: scenario.restarts,
             stops: scenario.stops,
             model_failures: scenario.model_failures,
+            restores: scenario.restores,
+            is_restored: false,
         }
     }
 
@@ -227,8 +254,13 @@ impl World {
     pub(crate) fn violated_rule(&self) -> Option<&'static str> {
         let answers = |run: &Run| run.iter().filter(|entry| entry.is_answer()).count();
         let poisoned = self.runs.iter().any(|run| run.last() == Some(Entry::Poisoned));
-        let rules = [
+        let always = [
             (self.runs.iter().any(|run| answers(run) > 1), "a handoff has two answers"),
+            (self.acked_unanswered, "a handoff was lost"),
+        ];
+        // What the server lost is gone if its writer is gone as well: then the handoff starts over.
+        let is_gone = self.is_restored && self.losses > 0;
+        let unless_gone = [
             (self.effects.iter().flatten().count() > 1, "an effect happened twice"),
             (self.paid_again, "a stored turn was paid again"),
             (
@@ -236,9 +268,9 @@ impl World {
                 "a turn was paid more often than it was lost",
             ),
             (poisoned && u32::from(self.losses) < MAX_ATTEMPTS, "poisoned without enough losses"),
-            (self.acked_unanswered, "a handoff was lost"),
         ];
-        rules.into_iter().find(|(is_violated, _)| *is_violated).map(|(_, rule)| rule)
+        let mut rules = always.into_iter().chain(unless_gone.into_iter().filter(|_| !is_gone));
+        rules.find(|(is_violated, _)| *is_violated).map(|(_, rule)| rule)
     }
 
     pub(crate) fn is_finished(&self) -> bool {

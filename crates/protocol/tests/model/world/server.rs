@@ -1,6 +1,6 @@
 //! Steps of the server (delivery, expiry, restart) and of the operator (replay).
 
-use super::{Entry, FRESH, Job, REPLAY, REPLAY_UNANSWERED, Stage, Steps, WORKERS, World};
+use super::{Entry, FRESH, Job, REPLAY, REPLAY_UNANSWERED, Run, Stage, Steps, WORKERS, World};
 
 impl World {
     pub(super) fn steps_of_server(&self, steps: &mut Steps) {
@@ -25,6 +25,9 @@ impl World {
                 }
             }
         }
+        if self.restores > 0 {
+            self.restore(steps);
+        }
         if self.restarts > 0 {
             for forgets in [false, true] {
                 let mut after = *self;
@@ -40,6 +43,25 @@ impl World {
         }
     }
 
+    /// Loses the end of a journal. An answer that is lost is not a worker's to restore: who waits for it hands
+    /// off again.
+    fn restore(&self, steps: &mut Steps) {
+        for (number, run) in self.runs.iter().enumerate().filter(|(_, run)| !run.is_answered()) {
+            for end in 0..run.end {
+                let mut after = *self;
+                after.restores -= 1;
+                after.is_restored = true;
+                // Without its writer, what is lost is gone.
+                let knows = |job: Job| job.is_claimed && job.known == *run;
+                if !self.workers.iter().filter_map(|worker| worker.job).any(knows) {
+                    after.losses += 1;
+                }
+                after.runs[number] = run.cut(end);
+                steps.push(("restore the stream", after));
+            }
+        }
+    }
+
     fn deliver(&self, number: usize, worker: usize) -> Self {
         let mut after = *self;
         let message = after.queue[number].as_mut().expect("the message is queued");
@@ -49,7 +71,7 @@ impl World {
             message: number as u8,
             delivery: message.deliveries,
             stage: Stage::Read,
-            end: 0,
+            known: Run::default(),
             attempt: 0,
             key: None,
             has_result: false,

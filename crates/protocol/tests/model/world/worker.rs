@@ -32,15 +32,18 @@ impl World {
             steps.push(("freeze", after));
         }
         if self.stops > 0 {
-            steps.push(("stop", self.stop(number, job)));
+            steps.push(("stop", self.stop(scenario, number, job)));
         }
         self.work(scenario, number, job, steps);
     }
 
     /// Stops in order: stores what is in memory with a `Released` entry, then hands the message back.
-    fn stop(&self, number: usize, job: Job) -> Self {
+    fn stop(&self, scenario: &Scenario, number: usize, job: Job) -> Self {
         let mut after = *self;
         after.stops -= 1;
+        while let Some(written) = after.write_again(scenario, job) {
+            after = written;
+        }
         // A worker that finds it is no longer the owner leaves the message alone.
         if !job.unsure && (!job.is_claimed || after.release(job)) {
             after.losses += u8::from(after.hand_back(job));
@@ -51,7 +54,10 @@ impl World {
 
     fn release(&mut self, job: Job) -> bool {
         let run = &mut self.runs[handoff_of(job.message)];
-        let mut end = job.end;
+        if !run.ends_like(&job.known) {
+            return false;
+        }
+        let mut end = job.known.end;
         let in_memory = match job.stage {
             Stage::StoreTurn => Some(Entry::Turn(key_of(job))),
             Stage::StoreResult => Some(Entry::Result),
@@ -75,6 +81,20 @@ impl World {
             .is_some_and(|(_, delivery)| delivery != job.delivery)
     }
 
+    /// Writes the next entry again that the server lost of what the worker knows. `None` if it lost none, if
+    /// another worker has written since, or if another one has settled the message.
+    fn write_again(&self, scenario: &Scenario, job: Job) -> Option<Self> {
+        let number = handoff_of(job.message);
+        let run = self.runs[number];
+        let is_queued = self.queue[usize::from(job.message)].is_some();
+        if !scenario.writes_again || !is_queued || !run.begins(&job.known) {
+            return None;
+        }
+        let mut after = *self;
+        after.runs[number] = job.known.cut(run.end + 1);
+        Some(after)
+    }
+
     fn with_job(&self, number: usize, job: Job) -> Self {
         let mut after = *self;
         after.workers[number].job = Some(job);
@@ -94,7 +114,7 @@ impl World {
         match job.stage {
             Stage::Read => steps.push(("read", self.read(scenario, number, job))),
             Stage::LookInQueue => {
-                let history = run_up_to(run, job.end).history();
+                let history = job.known.history();
                 let me = holder(job.message, job.delivery);
                 let copy = history.held_by_copy(me).expect("a copy holds it");
                 let is_queued = self.queue[usize::try_from(copy).expect("few messages")].is_some();
@@ -104,7 +124,8 @@ impl World {
                 ));
             }
             Stage::Claim => {
-                self.append(number, job, Entry::Claim(job.message, job.delivery), steps, |job| Job {
+                let claim = Entry::Claim(job.message, job.delivery);
+                self.append(scenario, number, job, claim, steps, |job| Job {
                     is_claimed: true,
                     stage: match (job.key, job.has_result, job.has_last) {
                         (_, _, true) => Stage::Commit(Entry::Completed),
@@ -117,8 +138,11 @@ impl World {
             }
             // Checked before every model call: neither a clock nor a heartbeat proves that no other worker
             // has taken over.
-            Stage::Ask | Stage::AskLast if run.end != job.end => {
-                steps.push(("fenced", self.drop_job(number)))
+            Stage::Ask | Stage::AskLast if !run.ends_like(&job.known) => {
+                steps.push(match self.write_again(scenario, job) {
+                    Some(after) => ("write again", after),
+                    None => ("fenced", self.drop_job(number)),
+                })
             }
             Stage::Ask => {
                 let mut after = self.with_job(number, at(Stage::StoreTurn));
@@ -127,11 +151,11 @@ impl World {
                 steps.push(("ask", after));
             }
             Stage::Call if job.unsure => {
-                steps.push(("confirm", self.confirm_ownership(number, job, Stage::Call)))
+                steps.push(("confirm", self.confirm_ownership(scenario, number, job, Stage::Call)))
             }
             Stage::StoreTurn => {
                 let key = key_of(job);
-                self.append(number, job, Entry::Turn(key), steps, |job| Job {
+                self.append(scenario, number, job, Entry::Turn(key), steps, |job| Job {
                     stage: Stage::Call,
                     key: Some(key),
                     ..job
@@ -147,7 +171,7 @@ impl World {
                 steps.push(("call", after));
             }
             Stage::StoreResult => {
-                self.append(number, job, Entry::Result, steps, |job| Job {
+                self.append(scenario, number, job, Entry::Result, steps, |job| Job {
                     stage: Stage::AskLast,
                     has_result: true,
                     ..job
@@ -165,7 +189,7 @@ impl World {
                 }
             }
             Stage::Letter(_) | Stage::Commit(_) if job.unsure => {
-                steps.push(("confirm", self.confirm_ownership(number, job, job.stage)));
+                steps.push(("confirm", self.confirm_ownership(scenario, number, job, job.stage)));
             }
             Stage::Letter(answer) => {
                 let mut after = self.with_job(number, at(Stage::Commit(answer)));
@@ -173,7 +197,7 @@ impl World {
                 steps.push(("store a letter", after));
             }
             Stage::Commit(answer) => {
-                self.append(number, job, answer, steps, |job| Job { stage: Stage::Ack, ..job });
+                self.append(scenario, number, job, answer, steps, |job| Job { stage: Stage::Ack, ..job });
             }
             Stage::Ack => {
                 let mut after = self.drop_job(number);
@@ -184,13 +208,13 @@ impl World {
         }
     }
 
-    /// Confirms ownership: the run must still end with the worker's own entry.
-    fn confirm_ownership(&self, number: usize, job: Job, stage: Stage) -> Self {
-        if self.runs[handoff_of(job.message)].end == job.end {
-            self.with_job(number, Job { stage, unsure: false, ..job })
-        } else {
-            self.drop_job(number)
+    /// Confirms ownership: the run must still end with the worker's own entry, if need be after what the
+    /// server lost is written again.
+    fn confirm_ownership(&self, scenario: &Scenario, number: usize, job: Job, stage: Stage) -> Self {
+        if self.runs[handoff_of(job.message)].ends_like(&job.known) {
+            return self.with_job(number, Job { stage, unsure: false, ..job });
         }
+        self.write_again(scenario, job).unwrap_or_else(|| self.drop_job(number))
     }
 
     fn lineage(&self, job: Job) -> impl Iterator<Item = Entry> + '_ {
@@ -206,7 +230,7 @@ impl World {
             _ => None,
         });
         let job = Job {
-            end: run.end,
+            known: *run,
             attempt: u8::try_from(history.attempts).expect("few attempts") + 1,
             key,
             has_result: self.lineage(job).any(|entry| entry == Entry::Result),
@@ -245,25 +269,48 @@ impl World {
     }
 
     /// Appends under compare-and-set; with a restart left, also without learning the outcome.
-    fn append(&self, number: usize, job: Job, entry: Entry, steps: &mut Steps, stored: impl Fn(Job) -> Job) {
+    fn append(
+        &self,
+        scenario: &Scenario,
+        number: usize,
+        job: Job,
+        entry: Entry,
+        steps: &mut Steps,
+        stored: impl Fn(Job) -> Job,
+    ) {
         let run = handoff_of(job.message);
+        let end = job.known.end;
         let next = |world: &Self| {
-            let job = stored(Job { end: job.end + 1, unconfirmed: false, ..job });
-            world.with_job(number, job)
+            let mut known = job.known;
+            known.append(end, entry);
+            world.with_job(number, stored(Job { known, unconfirmed: false, ..job }))
         };
         // A claim that comes too late is tried again after another read; any other job is dropped.
         let too_late = || match job.stage {
             Stage::Claim => self.with_job(number, Job { stage: Stage::Read, unconfirmed: false, ..job }),
             _ => self.drop_job(number),
         };
-        if job.unconfirmed && self.runs[run].end == job.end + 1 && self.runs[run].last() == Some(entry) {
+        if job.unconfirmed && self.runs[run].end == end + 1 && self.runs[run].last() == Some(entry) {
             steps.push(("find it stored", next(self)));
             return;
         }
         let mut after = *self;
-        if !after.runs[run].append(job.end, entry) {
-            steps.push(("too late", too_late()));
+        // A worker compares its last entry before it appends: after a restore, the sequences of another one
+        // may be those that it knows.
+        if !self.runs[run].ends_like(&job.known) || !after.runs[run].append(end, entry) {
+            steps.push(match self.write_again(scenario, job) {
+                Some(after) => ("write again", after),
+                None => ("too late", too_late()),
+            });
             return;
+        }
+        // After a restore a copy may find no claim, and begin anew while the owner still works.
+        let is_other = |other: &Job| other.is_claimed && handoff_of(other.message) == run;
+        if self.is_restored
+            && job.stage == Stage::Claim
+            && self.workers.iter().filter_map(|worker| worker.job.as_ref()).any(is_other)
+        {
+            after.losses += 1;
         }
         steps.push(("append", next(&after)));
         if self.restarts > 0 {
@@ -272,12 +319,4 @@ impl World {
             steps.push(("append, unconfirmed", unconfirmed));
         }
     }
-}
-
-/// The run as it was when the job read it.
-fn run_up_to(run: &Run, end: u8) -> Run {
-    let mut earlier = *run;
-    earlier.end = end;
-    earlier.entries.iter_mut().skip(end.into()).for_each(|entry| *entry = None);
-    earlier
 }
