@@ -1,5 +1,6 @@
 //! The errors that a built-in tool returns to the agent.
 
+use policy::Denial;
 use sea_orm::DbErr;
 use serde_json::{Value, json};
 
@@ -15,6 +16,9 @@ pub enum ToolError {
     /// A program that calls reads `reason` and knows what to do.
     #[error("{message}")]
     Refused { code: &'static str, reason: &'static str, message: String, retry_after_ms: Option<u64> },
+    /// What the tool was to do for another agent is denied to that agent.
+    #[error("{tool} is not permitted here: {denial}")]
+    Denied { tool: &'static str, denial: Denial },
     #[error("{what} has {size} bytes; the limit is {limit}")]
     TooLarge { what: &'static str, size: usize, limit: usize },
     #[error("{0} cannot be changed")]
@@ -43,6 +47,7 @@ impl ToolError {
             Self::NotFound { .. } => "not_found",
             Self::Conflict(_) => "conflict",
             Self::Refused { code, .. } => code,
+            Self::Denied { denial, .. } => denial.error_type(),
             Self::TooLarge { .. } => "too_large",
             Self::ReadOnly(_) | Self::Governing(_) => "read_only",
             Self::Malicious(_) => "malicious_content",

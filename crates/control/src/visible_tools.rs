@@ -2,6 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
+use policy::{Denial, Facts, Standing};
 use serde_json::{Map, Value};
 
 /// A tool as the agent sees it.
@@ -17,4 +18,13 @@ pub struct VisibleTool {
 /// `tools/list`.
 pub trait VisibleTools: fmt::Debug + Sync {
     fn list(&self) -> Vec<VisibleTool>;
+
+    /// Decides about what a tool does for another agent, as the gateway decides about a call of that agent.
+    fn decide(
+        &self,
+        standing: &Standing,
+        tool: &str,
+        arguments: &Map<String, Value>,
+        facts: &Facts,
+    ) -> Result<(), Denial>;
 }

@@ -10,8 +10,9 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use arc_swap::ArcSwap;
 pub use effect::{Effect, EffectSource};
-use policy::{Rule, Standing, check_visible};
+use policy::{Denial, Facts, Rule, Standing, check_visible};
 use sea_orm::{DbErr, EntityTrait, ExprTrait, sea_query::Expr};
+use serde_json::{Map, Value};
 use tokio::sync::Mutex;
 use tracing::debug;
 
@@ -96,6 +97,17 @@ impl control::VisibleTools for CallerTools {
             input_schema: tool.definition.input_schema.clone(),
         });
         visible.collect()
+    }
+
+    fn decide(
+        &self,
+        standing: &Standing,
+        tool: &str,
+        arguments: &Map<String, Value>,
+        facts: &Facts,
+    ) -> Result<(), Denial> {
+        let known = self.catalogue.get(tool).map(|tool| &tool.policy);
+        policy::decide(standing, known, self.catalogue.rules(), arguments, facts).map(drop)
     }
 }
 

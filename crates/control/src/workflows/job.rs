@@ -31,6 +31,7 @@ impl BuiltInTool for RunJob {
     async fn run(context: &Context<'_>, input: Self) -> Result<JobBegun, ToolError> {
         wait::check(input.wait_seconds)?;
         effects::check(&input.key, Some(&input.step))?;
+        let arguments = input.run.0.clone();
         let wanted = input.run.into_run(&input.task_id).map_err(ToolError::Invalid)?;
         // Of several calls with one key, one has the workflow locked; the others find what it began.
         let row = rows::lock_held(context, &input.task_id, input.epoch).await?;
@@ -51,6 +52,7 @@ impl BuiltInTool for RunJob {
                 rights::check_job(&row, &wanted.tools)?;
                 let profile = rights::profile_of(&context.db, &row).await?;
                 let profile = profile.unwrap_or_else(|| context.profile().clone());
+                rights::decide_job(context, &row, &profile, arguments).await?;
                 let acting_for = ActingFor { user: row.user_id.clone(), profile };
                 let job = create_job(context, wanted, Some(&acting_for)).await?;
                 let effect = workflow_effect::Model {

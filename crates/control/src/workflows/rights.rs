@@ -1,8 +1,13 @@
 //! What the jobs and handoffs of a workflow may do: no more than whoever started it.
 
-use policy::{AgentKind, MemoryProfile, Pattern};
-use sea_orm::DatabaseExecutor;
-use store::entity::workflow;
+use std::collections::BTreeMap;
+
+use policy::{
+    Agent, AgentKind, Caller, Facts, Lease, LeaseStanding, MemoryProfile, Pattern, Standing, TaskFacts,
+};
+use sea_orm::{DatabaseExecutor, EntityTrait};
+use serde_json::{Map, Value};
+use store::entity::{task, workflow};
 
 use crate::{Context, ToolError, check, profiles};
 
@@ -83,5 +88,53 @@ pub(super) fn check_job(row: &workflow::Model, tools: &[String]) -> Result<(), T
         Some(tool) => Err(ToolError::Invalid(format!(
             "`tools` has {tool}, which goes beyond the lease under which this workflow was started"
         ))),
+    }
+}
+
+/// Decides about the job of a step as about a call of sandbox.run with the same arguments: by a manager that
+/// acts for the user, the task and the tools of the workflow. So what administrators set for sandbox.run holds
+/// for both ways.
+pub(super) async fn decide_job(
+    context: &Context<'_>,
+    row: &workflow::Model,
+    profile: &MemoryProfile,
+    mut arguments: Map<String, Value>,
+) -> Result<(), ToolError> {
+    arguments.insert("task_id".to_owned(), row.task_id.as_str().into());
+    let mut facts = Facts::default();
+    if let Some(task) = task::Entity::find_by_id(&row.task_id).one(&context.db).await? {
+        facts.tasks.insert(task.id, TaskFacts { user: task.user_id, project: task.project_id });
+    }
+    let caller = Caller {
+        token: context.caller.token.clone(),
+        agent: Agent::Manager,
+        lease: LeaseStanding::Valid(lease_of(row)),
+        profile: profile.clone(),
+    };
+    let decided = context.visible_tools.decide(&Standing::Valid(caller), RUN, &arguments, &facts);
+    decided.map_err(|denial| ToolError::Denied { tool: RUN, denial })
+}
+
+/// Returns what a manager may do for a workflow, for a decision alone: it is issued to nobody.
+fn lease_of(row: &workflow::Model) -> Lease {
+    Lease {
+        lease_id: String::new(),
+        agent: AgentKind::ProjectManager,
+        user_id: row.user_id.clone(),
+        project_id: None,
+        task_id: Some(row.task_id.clone()),
+        run_id: None,
+        job_id: None,
+        handoff_id: None,
+        tools: tools_of(row),
+        profile: None,
+        node: None,
+        holder: None,
+        audit_quota: None,
+        local: BTreeMap::new(),
+        rules: None,
+        not_before: i64::MIN,
+        expires_at: i64::MAX,
+        key: String::new(),
     }
 }

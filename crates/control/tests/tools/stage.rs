@@ -1,7 +1,8 @@
 //! A store, the built-in tools, and callers.
 
 use policy::{
-    Agent, AgentKind, Caller, LeaseMode, LeaseStanding, MemoryProfile, Origin, TokenBinding, allows,
+    Agent, AgentKind, Caller, Denial, Facts, LeaseMode, LeaseStanding, MemoryProfile, Origin, Standing,
+    TokenBinding, allows,
 };
 use std::{
     collections::BTreeMap,
@@ -52,6 +53,27 @@ impl VisibleTools for BuiltInTools {
             input_schema: tool.input.clone(),
         };
         control::all().into_iter().filter(is_on).map(shown).collect()
+    }
+
+    fn decide(
+        &self,
+        standing: &Standing,
+        tool: &str,
+        arguments: &Map<String, Value>,
+        facts: &Facts,
+    ) -> Result<(), Denial> {
+        let entry = control::all().into_iter().find(|entry| entry.name == tool);
+        let known = entry.map(|entry| policy::Tool {
+            name: entry.name.to_owned(),
+            origin: Origin::BuiltIn,
+            enabled: true,
+            scope: entry.scope,
+            quarantined: false,
+            needs: entry.needs.to_vec(),
+            gate: None,
+            network: None,
+        });
+        policy::decide(standing, known.as_ref(), &[], arguments, facts).map(drop)
     }
 }
 

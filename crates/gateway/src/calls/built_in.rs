@@ -216,6 +216,9 @@ fn to_reply(entry: &Entry, ran: Result<Value, ToolError>) -> Result<ToolReply, C
         Err(error) => {
             let mut reply = ToolReply::failure(error.code(), &error.to_string());
             reply.result.structured_content = Some(error.to_json());
+            if let ToolError::Denied { .. } = error {
+                reply.status = Status::Denied;
+            }
             Ok(reply)
         }
     }
