@@ -4,6 +4,7 @@ mod apply;
 mod arguments;
 mod book;
 mod cancel;
+mod job_lease;
 mod limits;
 mod logs;
 mod lost;
@@ -21,9 +22,10 @@ use contract::sandbox::{CancelJob, GetJob, ListJobs, ReadLog, Run, StoreFile};
 
 use super::{Entry, Sandboxes};
 pub use lost::requeue_lost_jobs;
+pub(super) use job_lease::ActingFor;
 pub(super) use overdue::end_if_overdue;
 pub(super) use place::reroute;
-pub(super) use run::{ActingFor, create as create_job, wait_for_end};
+pub(super) use run::{create as create_job, wait_for_end};
 pub(super) use view::describe as describe_job;
 
 pub(super) fn tools() -> Vec<Entry> {

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use contract::lease::{Bind, Bound, Issue};
 use nkeys::{KeyPair, KeyPairType};
 use policy::{Agent, AgentKind, Condition, Effect, FAMILIES, Lease, MemoryProfile, Pattern, Rule, Scope};
-use sea_orm::{ColumnTrait, DatabaseExecutor, EntityTrait, QueryFilter, QueryOrder, sea_query::Expr};
-use subjects::ScopeId;
+use sea_orm::{ColumnTrait, DatabaseExecutor, DbErr, EntityTrait, QueryFilter, QueryOrder, sea_query::Expr};
+use subjects::{ScopeId, job::JobSpec};
 
 use crate::{BuiltInTool, Context, Does, NewLease, ToolError, check, profiles};
-use store::entity::{access_rule, edge_lease, lease, upstream};
+use store::entity::{access_rule, edge_lease, job, lease, upstream};
 
 /// How many lines a node may write to its audit of one lease.
 const MAX_AUDIT_QUOTA: u64 = 100_000;
@@ -58,7 +58,7 @@ impl BuiltInTool for Bind {
         let max_seconds = context.leases.lifetime.as_secs();
         let lifetime = input.lifetime_seconds.unwrap_or(LIFETIME_SECONDS).clamp(1, max_seconds.max(1));
         let new = NewLease {
-            lease: child_of(parent, lifetime),
+            lease: Issue { tools: tools_of(db, parent).await?, ..child_of(parent, lifetime) },
             parent_id: Some(parent.lease_id.clone()),
             issued_by: context.author(),
         };
@@ -123,7 +123,7 @@ fn to_entry(row: &lease::Model, parent: &Lease, node: Node, token: &str, now: i6
     }
 }
 
-/// Returns a lease with the limits of `parent`.
+/// Returns a lease with the ids of `parent`.
 fn child_of(parent: &Lease, lifetime: u64) -> Issue {
     let id = |id: &Option<String>| id.as_ref().and_then(|id| id.parse::<ScopeId>().ok());
     Issue {
@@ -131,15 +131,29 @@ fn child_of(parent: &Lease, lifetime: u64) -> Issue {
         task_id: id(&parent.task_id),
         run_id: id(&parent.run_id),
         job_id: id(&parent.job_id),
-        tools: parent.tools.clone(),
         lifetime_seconds: Some(lifetime),
         ..Issue::new(parent.agent, parent.user_id.parse().ok())
     }
 }
 
+/// Returns the tools of a bound lease, under which the code in the sandbox calls: of a job those that its caller
+/// named, without those that the job's lease has for the node itself.
+async fn tools_of(db: &DatabaseExecutor<'_>, parent: &Lease) -> Result<Option<Vec<String>>, ToolError> {
+    let found = match &parent.job_id {
+        Some(id) => job::Entity::find_by_id(id).one(db).await?,
+        None => None,
+    };
+    let Some(row) = found.filter(|row| row.lease_id.as_ref() == Some(&parent.lease_id)) else {
+        return Ok(parent.tools.clone());
+    };
+    let spec = serde_json::from_str::<JobSpec>(&row.payload);
+    let spec = spec.map_err(|error| DbErr::Type(format!("the spec of job {}: {error}", row.id)))?;
+    Ok(Some(spec.tools))
+}
+
 /// Returns the namespaces of the node's own tools that the lease may pin. A node's tools do not hide those of
 /// the gateway, and count as reaching the network, as all upstream tools do.
-async fn permitted_namespaces(
+pub(super) async fn permitted_namespaces(
     db: &DatabaseExecutor<'_>,
     profile: &MemoryProfile,
     wanted: &BTreeMap<String, String>,

@@ -82,6 +82,18 @@ impl<'b> JobBook<'b> {
         view::describe(self.db, row, self.now).await
     }
 
+    /// Asks again that a job end whose node is away since it was asked: it may never come back, and nobody
+    /// else asks once the workflow of the job has ended.
+    pub(super) async fn cancel_again(&self, id: &str) -> Result<(), ToolError> {
+        let found = job::Entity::find_by_id(id).one(self.db).await?;
+        let row = require(found, id)?;
+        let by = row.cancel_requested_by.clone().unwrap_or_default();
+        if self.is_node_away(&row).await? {
+            self.cancel(id, &by).await?;
+        }
+        Ok(())
+    }
+
     /// Returns whether the node that has the job is away. A job that waits has no node.
     async fn is_node_away(&self, row: &job::Model) -> Result<bool, ToolError> {
         let Some(id) = row.node_id.as_deref().filter(|_| row.status == JobStatus::Running.as_str()) else {

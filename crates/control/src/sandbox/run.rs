@@ -2,11 +2,8 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use contract::{
-    lease::Issue,
-    sandbox::{Job, Run, RunFile},
-};
-use policy::{AgentKind, MemoryProfile, Scope, ScopedId};
+use contract::sandbox::{Job, Run, RunFile};
+use policy::{MemoryProfile, Scope, ScopedId};
 use sea_orm::{
     ColumnTrait, DatabaseExecutor, EntityTrait, FromQueryResult, QueryFilter, QueryOrder, QuerySelect,
 };
@@ -22,13 +19,15 @@ use subjects::{
 };
 use tokio::time::Instant;
 
-use super::{Sandboxes, arguments, limits, place, place::Placement, view};
-use crate::{BuiltInTool, Context, Does, LeaseIssuer, NewLease, ToolError, jobs, profiles, tasks};
+use super::{
+    Sandboxes, arguments,
+    job_lease::{self, ActingFor},
+    limits, place,
+    place::Placement,
+    view,
+};
+use crate::{BuiltInTool, Context, Does, LeaseIssuer, ToolError, jobs, profiles, tasks};
 
-/// What every job's lease includes: its node stores files with it and reads those that the job starts with.
-const OWN_TOOLS: [&str; 2] = ["sandbox.job.store", "artifact.get"];
-/// How long a job may wait and run before its lease cannot be renewed any more.
-const RENEWABLE_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 /// The body of a job's message. A server takes 1 MiB by default.
 const MAX_MESSAGE_BYTES: usize = 900 * 1024;
 /// Files of a job with those that `artifacts` adds.
@@ -98,14 +97,6 @@ where
     }
 }
 
-/// For whom a job acts that the caller begins for others.
-#[derive(Clone, Debug)]
-pub(crate) struct ActingFor {
-    /// Used if the caller acts for no user itself.
-    pub(crate) user: String,
-    pub(crate) profile: MemoryProfile,
-}
-
 /// Creates a job and adds its message to the transaction. Without `acting_for` it has the memory profile of
 /// the caller.
 pub(crate) async fn create(
@@ -119,6 +110,7 @@ pub(crate) async fn create(
     arguments::tools(&input.tools, lease)?;
     let (spec, placement) = check(context, &input)?;
     let task = tasks::find_open(context, &input.task_id).await?;
+    let handoff_id = job_lease::lock_handoff(context).await?;
     let profile = acting_for.map_or(context.profile(), |other| &other.profile);
     check_network(db, profile, "network", &spec.network).await?;
     // What a tool reaches is not known here.
@@ -129,13 +121,14 @@ pub(crate) async fn create(
     let spec = JobSpec { files, ..spec };
     let queue = place::choose(db, &placement, context.now).await?;
     let job_id = JobId::now();
-    let (lease_id, signed) = issue_lease(context, &task, acting_for, job_id, &spec.tools).await?;
+    let (lease_id, signed) = job_lease::issue(context, &task, acting_for, job_id, &spec).await?;
     let row = job::Model {
         run_id: lease.and_then(|lease| lease.run_id.clone()).or_else(|| task.run_id.clone()),
         queue: Some(queue.to_string()),
         placement: Some(subjects::encode_json_text(&placement)),
         lease_id: Some(lease_id),
         created_by: Some(context.author()),
+        handoff_id,
         ..job::Model::queued(
             job_id.to_string(),
             task.id,
@@ -319,41 +312,6 @@ async fn find_artifact(
     let found = found.ok_or_else(|| ToolError::not_found("artifact", what))?;
     let size = u64::try_from(found.size).unwrap_or_default();
     Ok(FileContent::Artifact { artifact_id: found.id, sha256: found.sha256, size })
-}
-
-/// Issues the lease of a job. It is not bound to the caller's own, since a job may outlive the caller.
-async fn issue_lease(
-    context: &Context<'_>,
-    task: &task::Model,
-    acting_for: Option<&ActingFor>,
-    job: JobId,
-    tools: &[String],
-) -> Result<(String, String), ToolError> {
-    let bounds = context.caller.bounds();
-    let of_caller = bounds.as_ref().map(|bounds| bounds.user.clone());
-    let of_other = || acting_for.map(|other| other.user.clone());
-    let user = of_caller.or_else(of_other).or_else(|| task.user_id.clone());
-    let user: ScopeId = user.and_then(|user| user.parse().ok()).ok_or_else(|| {
-        let why = "the task belongs to no user, and a job acts for one: give the task a `user_id`, or call \
-                   under a lease";
-        ToolError::Invalid(why.to_owned())
-    })?;
-    let id = |id: Option<&String>| id.and_then(|id| id.parse::<ScopeId>().ok());
-    let mut own: Vec<String> = OWN_TOOLS.map(str::to_owned).to_vec();
-    own.extend(tools.iter().filter(|tool| !OWN_TOOLS.contains(&tool.as_str())).cloned());
-    let lease = Issue {
-        project_id: id(task.project_id.as_ref()),
-        task_id: id(Some(&task.id)),
-        run_id: id(bounds.as_ref().and_then(|bounds| bounds.run.as_ref())),
-        job_id: Some(job.into()),
-        tools: Some(own),
-        renewable_seconds: Some(RENEWABLE_FOR.min(context.leases.renewable_for).as_secs()),
-        ..Issue::new(AgentKind::Sandbox, Some(user))
-    };
-    let new = NewLease { lease, parent_id: None, issued_by: context.author() };
-    let profile = acting_for.map_or(context.profile(), |other| &other.profile).clone();
-    let (row, issued) = context.leases.issue_with(&context.db, context.now, new, Some(profile)).await?;
-    Ok((row.id, issued.lease))
 }
 
 /// Adds the message of a job to the transaction.

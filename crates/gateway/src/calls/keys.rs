@@ -4,17 +4,23 @@
 use rmcp::model::CallToolResult;
 
 use super::{Request, ToolReply};
-use policy::Caller;
+use policy::{Bounds, Caller};
 
 use store::entity::idempotency;
 
-/// Returns the namespace of the caller's keys. It does not depend on the token or the lease, because another
-/// instance may continue the work with others.
+/// Returns the namespace of the caller's keys: that of its job, otherwise that of its user and task. It does
+/// not depend on the token or the lease, because another instance may continue the work with others.
 pub(super) fn holder(caller: &Caller) -> String {
     let kind = caller.agent.kind();
     match caller.bounds() {
         None => kind.to_string(),
-        Some(bounds) => format!("{kind} {} {}", bounds.user, bounds.task.as_deref().unwrap_or_default()),
+        Some(Bounds { user, task, job, .. }) => {
+            let task = task.unwrap_or_default();
+            match job {
+                Some(job) => format!("{kind} {user} {task} {job}"),
+                None => format!("{kind} {user} {task}"),
+            }
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod cancel;
 mod console;
+mod leases;
 mod logs;
 mod nodes;
 mod outages;

@@ -44,6 +44,8 @@ pub struct Model {
     pub problems: Option<String>,
     pub cancel_requested_at: Option<i64>,
     pub cancel_requested_by: Option<String>,
+    /// The handoff under whose lease it was created.
+    pub handoff_id: Option<String>,
 }
 
 impl Model {
@@ -75,6 +77,7 @@ impl Model {
             problems: None,
             cancel_requested_at: None,
             cancel_requested_by: None,
+            handoff_id: None,
         }
     }
 }

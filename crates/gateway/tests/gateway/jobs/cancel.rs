@@ -6,7 +6,7 @@ use subjects::{
     job::{End, JobCancel, JobResult, Record},
     streams,
 };
-use testkit::eventually;
+use testkit::{TestClock, eventually};
 
 use super::support::World;
 
@@ -58,4 +58,25 @@ async fn job_that_was_handed_back_is_cancelled_at_once() {
     world.ok("sandbox.job.cancel", json!({ "job_id": job })).await;
     world.until(job, "canceled").await;
     assert!(node.claim(job, 2, released).await.is_err());
+}
+
+/// A node that dies after it was asked never ends the job, and nobody asks again: the gateway does.
+#[tokio::test]
+async fn job_of_a_node_that_is_gone_ends_although_nobody_asks_again() {
+    let clock = TestClock::at("2026-11-18T10:00:00Z");
+    let mut world = World::with_variables(&[], &[clock.variable()]).await;
+    let node = world.node("one").await;
+    node.report(&node.status("i-1")).await;
+    let (asked, other) = (world.run(json!({})).await, world.run(json!({})).await);
+    for job in [asked, other] {
+        node.claim(job, 1, 0).await.expect("claimed");
+        world.until(job, "running").await;
+    }
+    world.ok("sandbox.job.cancel", json!({ "job_id": asked })).await;
+    node.newest(streams::JOB_RUNS, &Subject::JobCancel(asked).to_string()).await;
+    clock.set("2026-11-18T10:06:00Z");
+    // It looks at its start, and then every minute.
+    world.gateway.start_again().await;
+    assert_eq!(world.until(asked, "canceled").await["end"]["how"], "cancelled");
+    assert_eq!(world.get(other).await["status"], "running");
 }

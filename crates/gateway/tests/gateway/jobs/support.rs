@@ -217,6 +217,25 @@ impl TestNode {
         gateway.call_under(&self.agent, lease, tool, arguments).await
     }
 
+    /// As `call`, with an idempotency key, and it has to be done. Returns the result.
+    pub(crate) async fn call_with_key(&self, lease: &str, key: &str, name: &str, arguments: Value) -> Value {
+        let Value::Object(arguments) = arguments else { panic!("arguments are an object") };
+        let idempotency_key = Some(key);
+        let call = mcp::Call { name, arguments, idempotency_key, traceparent: None, lease: Some(lease) };
+        let reply = self.agent.call(call).await.expect("a reply");
+        assert!(!reply.is_error, "{name}: {}", reply.text);
+        reply.structured.expect("a result")
+    }
+
+    /// Binds the lease of a job to the node. Returns the bound lease.
+    pub(crate) async fn bind(&self, gateway: &GatewayProcess, lease: &str) -> String {
+        let holder = nkeys::KeyPair::new_user().public_key();
+        let wanted = json!({ "node": self.id, "holder": holder });
+        let bound = self.call(gateway, Some(lease), "lease.bind", wanted).await.expect("a reply");
+        assert!(!bound.is_error, "{}", bound.text);
+        bound.structured.expect("a lease")["lease"].as_str().expect("a text").to_owned()
+    }
+
     pub(crate) fn status(&self, instance: &str) -> NodeStatus {
         NodeStatus {
             node: self.id.clone(),
