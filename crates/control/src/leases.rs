@@ -80,8 +80,11 @@ impl BuiltInTool for Renew {
     async fn run(context: &Context<'_>, input: Self) -> Result<Issued, ToolError> {
         let own = context.caller.lease.lease();
         let own = own.ok_or_else(|| ToolError::Invalid("the call has no lease to renew".to_owned()))?;
-        let (expires_at, issued) = context.leases.renew(&context.db, context.now, own).await?;
-        bind::note_renewal(&context.db, own, (input.audit_lines, input.audit_head), expires_at).await?;
+        // Since it was bound, its memory profile may have been closed, or a namespace have been taken.
+        let local = bind::permitted_namespaces(&context.db, context.profile(), &own.local).await?;
+        let own = Lease { local, ..own.clone() };
+        let (expires_at, issued) = context.leases.renew(&context.db, context.now, &own).await?;
+        bind::note_renewal(&context.db, &own, (input.audit_lines, input.audit_head), expires_at).await?;
         Ok(issued)
     }
 }

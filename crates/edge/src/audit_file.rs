@@ -28,10 +28,23 @@ pub enum AppendError {
     Full,
     #[error("the audit of the lease is closed")]
     Closed,
+    /// The call before was not made because its line could not be written, and no call is made any more.
+    #[error("the audit of the lease could not be written before its first call")]
+    Abandoned,
     #[error("the audit file cannot be written")]
     Write(#[source] io::Error),
     #[error("the audit cannot be signed")]
     Sign(#[source] nkeys::error::Error),
+}
+
+impl AppendError {
+    /// Returns whether it is the fault of this node that there is no line.
+    pub(crate) fn is_of_this_node(&self) -> bool {
+        match self {
+            Self::Write(_) | Self::Sign(_) => true,
+            Self::Full | Self::Closed | Self::Abandoned => false,
+        }
+    }
 }
 
 /// The audit file of one lease.
@@ -182,6 +195,11 @@ impl AuditFile {
     pub fn head(&self) -> (u64, String) {
         let inner = self.lock();
         (inner.n, inner.hash.clone())
+    }
+
+    /// Returns whether there is nothing but the first line.
+    pub(crate) fn is_new(&self) -> bool {
+        self.lock().n <= 1
     }
 
     pub fn closed(&self) -> Option<CloseReason> {

@@ -1,15 +1,16 @@
 //! The edge of a node: its leases, and the folder with their audit files.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     fs::{self, File, OpenOptions},
+    io::Write,
     net::SocketAddr,
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError, Weak},
 };
 
-use contract::lease::Bound;
+use contract::lease::{Bound, Renew};
 use futures_util::StreamExt;
 use leased::{CallFailure, HeldLease};
 use policy::Lease;
@@ -17,9 +18,9 @@ use subjects::{
     edge::Record,
     lease::{REVOKED_SUBJECT, Revoked},
 };
-use tokio::select;
+use tokio::{select, sync::watch};
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 use uuid::Uuid;
 
 use crate::{
@@ -27,20 +28,22 @@ use crate::{
     endpoint::{ByToken, serve_loopback},
     local::LocalTools,
     shared::{Counters, EdgeCounts, Shared},
-    sidecar::{AUDIT, Sidecar, path},
+    sidecar::{self, AUDIT, Sidecar, path},
     unclosed::Unclosed,
     validity::Validity,
 };
 
 /// Connections to the endpoint on loopback.
 const LOOPBACK_CONNECTIONS: usize = 256;
+/// The file that is written to find out whether files can be, and its size: room for many lines.
+const TRIAL: &str = "trial";
+const TRIAL_BYTES: usize = 64 * 1024;
 
 /// Enforces policy for the agents on this node.
 #[derive(Debug)]
 pub struct Edge {
     pub(crate) folder: PathBuf,
     pub(crate) shared: Arc<Shared>,
-    trusted_keys: Vec<String>,
     sessions: Mutex<HashMap<String, Weak<Session>>>,
     by_token: ByToken,
     unclosed: Unclosed,
@@ -67,16 +70,17 @@ impl Edge {
             node,
             key: Arc::new(key),
             gateway,
+            trusted_keys,
             clock: Arc::default(),
             limits,
             local: LocalTools::new(&upstreams)?,
             counts: Counters::default(),
             appended: tokio::sync::Notify::new(),
+            write_failure: watch::Sender::default(),
         };
         Ok(Arc::new(Self {
             folder,
             shared: Arc::new(shared),
-            trusted_keys,
             sessions: Mutex::default(),
             by_token: ByToken::default(),
             unclosed: Unclosed::default(),
@@ -101,16 +105,36 @@ impl Edge {
         held: &Arc<HeldLease>,
         socket: &Path,
     ) -> Result<JobEndpoint, Error> {
+        let served = self.begin_serving(held, socket).await;
+        if let Err(error) = &served
+            && error.is_of_this_node()
+        {
+            self.shared.note_write_failure(error);
+        }
+        served
+    }
+
+    async fn begin_serving(&self, held: &HeldLease, socket: &Path) -> Result<JobEndpoint, Error> {
         let session = match self.resume(&held.lease.lease_id)? {
             Some(session) => session,
             None => self.bind(held).await?,
         };
         let session = Arc::new(session);
+        self.add(&session);
+        let (by_token, unclosed) = (self.by_token.clone(), self.unclosed.clone());
+        let endpoint = JobEndpoint::start(session.clone(), socket, by_token, unclosed);
+        // Dropped, an endpoint closes its audit; without one, nothing else would.
+        let endpoint = endpoint.inspect_err(|_| self.unclosed.close(&session))?;
+        if session.file.is_new() {
+            self.state_opening(&session).await?;
+        }
+        Ok(endpoint)
+    }
+
+    fn add(&self, session: &Arc<Session>) {
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         sessions.retain(|_, session| session.strong_count() > 0);
-        sessions.insert(session.lease_id.clone(), Arc::downgrade(&session));
-        drop(sessions);
-        JobEndpoint::start(session, socket, self.by_token.clone(), self.unclosed.clone())
+        sessions.insert(session.lease_id.clone(), Arc::downgrade(session));
     }
 
     /// Serves the endpoints of all jobs on an address of this machine alone, each under its own token.
@@ -168,6 +192,23 @@ impl Edge {
         self.unclosed.retry()
     }
 
+    /// Returns why a file of the audit could not be written, whenever one could not.
+    pub fn write_failures(&self) -> watch::Receiver<String> {
+        self.shared.write_failure.subscribe()
+    }
+
+    /// Tries whether files of the audit can be written.
+    pub fn try_writing(&self) -> Result<(), Error> {
+        let path = self.folder.join(TRIAL);
+        let write = |mut file: File| {
+            file.write_all(&[0; TRIAL_BYTES])?;
+            file.sync_data()
+        };
+        let written = File::create(&path).and_then(write);
+        let removed = fs::remove_file(&path);
+        written.and(removed).map_err(|error| Error::File(path, error))
+    }
+
     pub fn counts(&self) -> EdgeCounts {
         self.shared.counts.read(self.active().len() as u64)
     }
@@ -204,34 +245,54 @@ impl Edge {
         let lease = self.check(&bound.lease, None, &bound.rules)?;
         let id = lease.lease_id.clone();
         let file_error = |error| Error::File(self.folder.clone(), error);
-        let sidecar = Sidecar {
-            parent_id: parent_id.to_owned(),
-            gateway_key: lease.key.clone(),
-            rules: bound.rules.clone(),
-        };
+        let (parent_id, gateway_key) = (parent_id.to_owned(), lease.key.clone());
+        let (other_keys, rules) = (BTreeSet::new(), bound.rules.clone());
+        let sidecar = Sidecar { parent_id: parent_id.clone(), gateway_key, other_keys, rules };
         let limits = self.file_limits(&lease);
         // A file without a line is removed at the next start, with what is beside it.
         let file = AuditFile::create(&path(&self.folder, &id, AUDIT), &id, self.shared.key.clone(), limits);
         let file = file.map_err(file_error)?;
-        sidecar.write(&self.folder, &id).map_err(file_error)?;
         let (node, holder) = (self.shared.node.clone(), self.holder());
-        file.append(at, Record::Opened { lease_id: id.clone(), node, holder, lease: bound.lease.clone() })?;
+        let opened = Record::Opened { lease_id: id.clone(), node, holder, lease: bound.lease.clone() };
+        let begun = sidecar.write(&self.folder, &id).map_err(file_error);
+        if let Err(error) = begun.and_then(|()| Ok(file.append(at, opened)?)) {
+            drop(file);
+            // The lease is never used, and the gateway does not wait for its audit.
+            if let Err(error) = sidecar::remove(&self.folder, &id) {
+                debug!(lease.id = id, %error, "Audit file without a line not removed.");
+            }
+            return Err(error);
+        }
         info!(lease.id = id, parent = parent_id, "Lease bound to this node.");
         let now = self.shared.clock.latest();
         let validity = Validity::received(lease, bound.lease.into(), at, now);
-        Ok(Session::new(self.shared.clone(), parent_id.to_owned(), file, validity, bound.rules))
+        Ok(Session::new(self.shared.clone(), parent_id, file, validity, bound.rules))
     }
 
-    /// Verifies a lease offline: its signature, that it is for this node, and its rules.
+    /// States to the gateway that the audit of a lease is begun, before anything is done under the lease.
+    /// From then on the gateway waits for the last line: a lease of which it was told nothing was never used.
+    async fn state_opening(&self, session: &Session) -> Result<(), Error> {
+        let (lines, head) = session.file.head();
+        let request = Renew { audit_lines: Some(lines), audit_head: Some(head) };
+        let bound = HeldLease::read(&session.validity().text)?;
+        let key = Uuid::now_v7().to_string();
+        let patience = self.shared.limits.bind_patience;
+        // The lease that was bound is the one that is used.
+        leased::call(&self.shared.gateway, &request, &key, &bound, patience).await?;
+        Ok(())
+    }
+
+    /// Verifies a lease offline: its signature, that it is for this node, and its rules. One that an earlier
+    /// process left was signed with a key that its sidecar names.
     pub(crate) fn check(
         &self,
         text: &str,
-        gateway_key: Option<&str>,
+        sidecar: Option<&Sidecar>,
         rules: &[policy::Rule],
     ) -> Result<Lease, Error> {
         let lease = Lease::read(text)?;
-        let is_trusted = self.trusted_keys.is_empty() || self.trusted_keys.contains(&lease.key);
-        if !is_trusted || gateway_key.is_some_and(|key| key != lease.key) {
+        let is_known = sidecar.is_none_or(|sidecar| sidecar.names_key(&lease.key));
+        if !self.shared.trusts(&lease.key) || !is_known {
             return Err(Error::NotOurs("it was signed with another key than the gateway's"));
         }
         if lease.node.as_deref() != Some(self.shared.node.as_str()) {

@@ -33,7 +33,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::error;
 
-use crate::{Error, Session, limited::Limited, renewal, server::Server, unclosed::Unclosed};
+use crate::{Error, Session, Unrecorded, limited::Limited, renewal, server::Server, unclosed::Unclosed};
 
 pub(crate) type Mcp = StreamableHttpService<Server, NeverSessionManager>;
 
@@ -129,6 +129,16 @@ impl JobEndpoint {
     /// Returns the secret with which the job's agent calls on loopback.
     pub fn token(&self) -> &str {
         &self.token
+    }
+
+    /// Returns whether a call of the job was not made, because this node could not write its line.
+    pub fn unrecorded(&self) -> Option<Unrecorded> {
+        self.session.unrecorded()
+    }
+
+    /// Waits until there is such a call.
+    pub async fn wait_for_unrecorded(&self) -> Unrecorded {
+        self.session.wait_for_unrecorded().await
     }
 
     /// Stops serving, waits a moment for calls in progress, and closes the audit.

@@ -32,9 +32,18 @@ impl Error {
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Bind(leased::CallFailure::Gateway(error)) => error.is_transient(),
-            Self::Bind(leased::CallFailure::Tool(_)) => false,
-            Self::File(..) | Self::InUse(_) | Self::Listen(..) | Self::Lease(_) | Self::NotOurs(_) => false,
-            Self::Damaged(_) | Self::Audit(_) | Self::Upstream(_) => false,
+            _ => self.is_of_this_node(),
+        }
+    }
+
+    /// Returns whether files of this node cannot be written, for example because its disk is full. That says
+    /// nothing about the job: another node may serve it.
+    pub fn is_of_this_node(&self) -> bool {
+        match self {
+            Self::File(..) | Self::Listen(..) => true,
+            Self::Audit(error) => error.is_of_this_node(),
+            Self::InUse(_) | Self::Bind(_) | Self::Lease(_) | Self::NotOurs(_) => false,
+            Self::Damaged(_) | Self::Upstream(_) => false,
         }
     }
 }

@@ -37,7 +37,7 @@ pub use clock::Clock;
 pub use edge::Edge;
 pub use endpoint::JobEndpoint;
 pub use error::Error;
-pub use session::Session;
+pub use session::{Session, Unrecorded};
 pub use settings::{EdgeLimits, EdgeSettings, InvalidUpstream, UpstreamSettings};
 pub use shared::EdgeCounts;
 pub use ship::{Shipment, ship_file};

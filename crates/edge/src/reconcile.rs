@@ -84,13 +84,17 @@ impl Edge {
         // A clock that is behind what was recorded cannot tell whether the lease has expired.
         self.shared.clock.note(left.last_at);
         let now = self.shared.clock.now().ok();
+        let is_new = left.file.is_new();
         let lease = left.lease.as_ref().and_then(|(text, at)| {
-            let lease = self.check(text, Some(&sidecar.gateway_key), &sidecar.rules);
+            let lease = self.check(text, Some(sidecar), &sidecar.rules);
             Some((lease.ok()?, text.clone(), *at))
         });
         self.end_interrupted(&left)?;
         let validity = match (lease, now) {
-            (Some((lease, text, at)), Some(now)) => Validity::received(lease, text.into(), at, now),
+            // Without a second line, nothing was done under it, and the gateway was perhaps not told of it.
+            (Some((lease, text, at)), Some(now)) if !is_new => {
+                Validity::received(lease, text.into(), at, now)
+            }
             _ => {
                 left.file.close(self.shared.clock.latest(), CloseReason::Restarted)?;
                 return Ok(None);

@@ -1,5 +1,7 @@
 //! One lease in use: decides on calls, makes them, and records both before the answer.
 
+mod recording;
+
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
@@ -13,9 +15,12 @@ use policy::{Agent, Caller, Denial, Facts, LeaseStanding, Rule, Standing};
 use rmcp::model::ErrorCode;
 use serde_json::Map;
 use subjects::edge::{CloseReason, EdgeCall, Record};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio_util::task::TaskTracker;
 use tracing::{error, info, warn};
+
+use recording::Progress;
+pub use recording::Unrecorded;
 
 use crate::{
     Answer, AppendError, AuditFile, Call,
@@ -30,6 +35,7 @@ use crate::{
 /// A request that is not formed as it must be, as the gateway records it.
 const PROTOCOL: &str = "protocol";
 const INVALID_ARGUMENTS: &str = "invalid_arguments";
+const NOT_WRITABLE: &str = "the audit is not writable";
 
 /// A lease of this node that is in use.
 #[derive(Debug)]
@@ -40,7 +46,7 @@ pub struct Session {
     pub(crate) file: AuditFile,
     pub(crate) shared: Arc<Shared>,
     validity: Mutex<Validity>,
-    rules: Vec<Rule>,
+    pub(crate) rules: Vec<Rule>,
     facts: Facts,
     is_revoked: AtomicBool,
     is_full: AtomicBool,
@@ -50,6 +56,7 @@ pub struct Session {
     keyed_calls: TaskTracker,
     /// Why the audit ends, as it was when it was to be closed first.
     ending: OnceLock<CloseReason>,
+    progress: watch::Sender<Progress>,
 }
 
 impl Session {
@@ -69,6 +76,7 @@ impl Session {
             keys: Arc::new(Keys::new(shared.limits.keys, shared.limits.key_answer_bytes)),
             keyed_calls: TaskTracker::new(),
             ending: OnceLock::new(),
+            progress: watch::Sender::default(),
             shared,
             rules,
             facts: lease.facts(),
@@ -156,20 +164,23 @@ impl Session {
         if slot.is_err() || is_closed {
             return Answer::Unavailable("the lease has ended");
         }
-        let standing = self.standing();
         let about = call.to_audit();
-        let lease = self.lock().lease.clone();
-        if !self.shared.local.has_namespace_of(&lease, &call.tool) {
-            return self.pass_on(&standing, about, call).await;
-        }
-        if call.idempotency_key.as_deref().is_some_and(|key| !keys::is_valid(key)) {
-            return self.refuse_key(about);
-        }
         loop {
+            let lease = self.lock().lease.clone();
+            if !self.shared.local.has_namespace_of(&lease, &call.tool) {
+                return self.pass_on(&self.standing(), about, call).await;
+            }
+            if call.idempotency_key.as_deref().is_some_and(|key| !keys::is_valid(key)) {
+                return self.refuse_key(about);
+            }
             let found = self.shared.local.find(&lease, &call.tool).await;
             let known = found.as_ref().map(|found| &found.policy);
             // The time may have passed while the tools were listed, or while an earlier call was waited for.
             let standing = self.standing();
+            if self.lock().lease.local != lease.local {
+                // So may the right to the namespace: it was renewed without it.
+                continue;
+            }
             let decided = policy::decide(&standing, known, &self.rules, &call.arguments, &self.facts);
             let found = match (decided, found) {
                 (Ok(_), Some(found)) => found,
@@ -178,7 +189,7 @@ impl Session {
             };
             if let Some(problem) = found.check_arguments(&mut call.arguments) {
                 let error_type = INVALID_ARGUMENTS.to_owned();
-                return match self.record(Record::Refused { call: about, denied: false, error_type }) {
+                return match self.record_first(Record::Refused { call: about, denied: false, error_type }) {
                     Ok(_) => result(CallOutcome::failure(INVALID_ARGUMENTS, &problem)),
                     Err(error) => self.not_recorded(&error),
                 };
@@ -225,7 +236,7 @@ impl Session {
         claim: Option<Claim>,
         started: Instant,
     ) -> Answer {
-        let of = match self.record(Record::Began(about)) {
+        let of = match self.record_first(Record::Began(about)) {
             Ok(n) => n,
             Err(error) => {
                 settle(claim, None);
@@ -249,7 +260,7 @@ impl Session {
             }
             // The key is in doubt too: an answer that is not recorded is not given.
             Err(error) => {
-                error!(lease.id = self.lease_id, %error, "Outcome of a call not recorded.");
+                error!(lease.id = self.lease_id, error = %Chain(&error), "Outcome of a call not recorded.");
                 Answer::InDoubt
             }
         }
@@ -260,7 +271,7 @@ impl Session {
         let answered = CallOutcome::of_refused(refusal);
         let (outcome, error_type) = (answered.outcome, answered.error_type.map(str::to_owned));
         let record = Record::Answered { call, outcome, error_type, duration_us: micros(started) };
-        match self.record(record) {
+        match self.record_first(record) {
             Ok(_) => result(answered),
             Err(error) => self.not_recorded(&error),
         }
@@ -268,7 +279,7 @@ impl Session {
 
     /// Refuses a key that the gateway would not accept either.
     fn refuse_key(&self, call: EdgeCall) -> Answer {
-        match self.record(Record::Refused { call, denied: true, error_type: PROTOCOL.to_owned() }) {
+        match self.record_first(Record::Refused { call, denied: true, error_type: PROTOCOL.to_owned() }) {
             Ok(_) => Answer::Rejected {
                 code: ErrorCode::INVALID_PARAMS.0.into(),
                 message: format!(
@@ -285,7 +296,7 @@ impl Session {
         info!(call.id = call.call_id, tool = call.tool, reason = %denial, "Call denied.");
         self.shared.counts.denied.fetch_add(1, Ordering::Relaxed);
         let error_type = denial.error_type().to_owned();
-        match self.record(Record::Refused { call, denied: true, error_type }) {
+        match self.record_first(Record::Refused { call, denied: true, error_type }) {
             Ok(_) => Answer::Denied(denial),
             // Once the lease has ended, its audit may be closed.
             Err(AppendError::Closed) => Answer::Denied(denial),
@@ -296,6 +307,9 @@ impl Session {
     async fn pass_on(&self, standing: &Standing, about: EdgeCall, call: Call) -> Answer {
         if let Err(denial) = crate::pass_on::check(standing, &call.tool) {
             return self.deny(about, denial);
+        }
+        if !self.begin_passing_on() {
+            return Answer::Unavailable(NOT_WRITABLE);
         }
         let text = self.lock().text.clone();
         match crate::pass_on::send(&self.shared.gateway, call, &text).await {
@@ -316,54 +330,6 @@ impl Session {
                 }
             }
         }
-    }
-
-    /// Appends a line.
-    pub(crate) fn record(&self, record: Record) -> Result<u64, AppendError> {
-        let appended = self.file.append(self.shared.clock.latest(), record);
-        self.shared.appended.notify_one();
-        appended
-    }
-
-    fn not_recorded(&self, error: &AppendError) -> Answer {
-        match error {
-            AppendError::Full => {
-                warn!(lease.id = self.lease_id, "Audit of a lease is full; its calls are denied.");
-                self.is_full.store(true, Ordering::Release);
-                self.shared.counts.full.fetch_add(1, Ordering::Relaxed);
-                Answer::Unavailable("the audit of this lease is full")
-            }
-            AppendError::Closed => Answer::Unavailable("the lease has ended"),
-            AppendError::Write(_) | AppendError::Sign(_) => {
-                error!(lease.id = self.lease_id, %error, "Audit not writable; calls are denied.");
-                Answer::Unavailable("the audit is not writable")
-            }
-        }
-    }
-
-    /// Writes the last line. If it fails, it can be repeated.
-    pub(crate) fn close(&self) -> Result<(), AppendError> {
-        self.close_with(AuditFile::close)
-    }
-
-    fn close_with(
-        &self,
-        close: impl Fn(&AuditFile, i64, CloseReason) -> Result<(), AppendError>,
-    ) -> Result<(), AppendError> {
-        let why = *self.ending.get_or_init(|| {
-            if self.is_revoked() {
-                CloseReason::Revoked
-            } else if self.is_full.load(Ordering::Acquire) {
-                CloseReason::Full
-            } else if !self.lock().is_valid(&self.shared.clock) {
-                CloseReason::Expired
-            } else {
-                CloseReason::Done
-            }
-        });
-        let closed = close(&self.file, self.shared.clock.latest(), why);
-        self.shared.appended.notify_one();
-        closed
     }
 
     fn lock(&self) -> MutexGuard<'_, Validity> {

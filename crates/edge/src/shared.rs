@@ -5,9 +5,10 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
+use broker::Chain;
 use nkeys::KeyPair;
 use subjects::NodeId;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::{Clock, EdgeLimits, local::LocalTools};
 
@@ -17,12 +18,29 @@ pub(crate) struct Shared {
     pub(crate) node: NodeId,
     pub(crate) key: Arc<KeyPair>,
     pub(crate) gateway: mcp::Client,
+    /// The only keys whose leases are accepted. If empty: those of the leases that the gateway returns.
+    pub(crate) trusted_keys: Vec<String>,
     pub(crate) clock: Arc<Clock>,
     pub(crate) limits: EdgeLimits,
     pub(crate) local: LocalTools,
     pub(crate) counts: Counters,
     /// Woken when a line was appended to any audit file.
     pub(crate) appended: Notify,
+    /// Why a file could not be written last.
+    pub(crate) write_failure: watch::Sender<String>,
+}
+
+impl Shared {
+    /// Returns whether a lease that the gateway returned may be signed with this key. Gateways on one store
+    /// have a key each.
+    pub(crate) fn trusts(&self, key: &str) -> bool {
+        self.trusted_keys.is_empty() || self.trusted_keys.iter().any(|trusted| trusted == key)
+    }
+
+    /// Notes that a file of this node could not be written.
+    pub(crate) fn note_write_failure(&self, error: &dyn std::error::Error) {
+        self.write_failure.send_replace(Chain(error).to_string());
+    }
 }
 
 /// What the edge has done since it was opened.

@@ -1,6 +1,7 @@
 //! What belongs to an audit file and is not audited: by what the node decides under the lease.
 
 use std::{
+    collections::BTreeSet,
     fs, io,
     path::{Path, PathBuf},
 };
@@ -11,21 +12,34 @@ use serde::{Deserialize, Serialize};
 /// Ends of the names of files.
 pub(crate) const AUDIT: &str = "audit";
 const RULES: &str = "json";
+/// Of one that is not whole yet.
+const NEW: &str = "json.new";
 
 /// Kept beside the audit file, so that another process can continue under the lease.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Sidecar {
     /// The lease of the job.
     pub(crate) parent_id: String,
-    /// The gateway's key that signed the lease.
+    /// The gateway's key that signed the lease when it was bound.
     pub(crate) gateway_key: String,
+    /// Keys with which other gateways renewed it.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(crate) other_keys: BTreeSet<String>,
     /// Those that the lease names by their digest.
     pub(crate) rules: Vec<Rule>,
 }
 
 impl Sidecar {
+    /// Writes it as a whole: if this fails, the one before stays.
     pub(crate) fn write(&self, folder: &Path, lease_id: &str) -> io::Result<()> {
-        fs::write(path(folder, lease_id, RULES), subjects::encode_json(self))
+        let new = path(folder, lease_id, NEW);
+        fs::write(&new, subjects::encode_json(self))?;
+        fs::rename(new, path(folder, lease_id, RULES))
+    }
+
+    /// Returns whether a key has signed the lease.
+    pub(crate) fn names_key(&self, key: &str) -> bool {
+        self.gateway_key == key || self.other_keys.contains(key)
     }
 
     pub(crate) fn read(folder: &Path, lease_id: &str) -> Option<Self> {
@@ -50,11 +64,14 @@ pub(crate) fn leases(folder: &Path) -> io::Result<Vec<String>> {
     Ok(found)
 }
 
-/// Removes the files of a lease whose audit was shipped.
+/// Removes the files of a lease whose audit was shipped, or was never begun.
 pub(crate) fn remove(folder: &Path, lease_id: &str) -> io::Result<()> {
     fs::remove_file(path(folder, lease_id, AUDIT))?;
-    match fs::remove_file(path(folder, lease_id, RULES)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
+    for end in [RULES, NEW] {
+        match fs::remove_file(path(folder, lease_id, end)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
     }
+    Ok(())
 }

@@ -17,6 +17,8 @@ pub(crate) enum Blocker {
     Machine,
     /// The gateway refuses this node's token.
     Token,
+    /// The node cannot write the audit of what jobs call.
+    Audit,
     /// The queue with this name cannot be pulled from.
     Pull(String),
     /// Another process reports under this node's id.

@@ -167,6 +167,7 @@ impl Node {
     ) -> Result<(), Error> {
         let (breakers, gate) = Gate::new();
         let breaker = Breaker::new(Blocker::Storage, breakers.clone(), Arc::clone(&self.health));
+        let audit = Breaker::new(Blocker::Audit, breakers.clone(), Arc::clone(&self.health));
         let machine = Breaker::new(Blocker::Machine, breakers.clone(), Arc::clone(&self.health));
         let streams = Streams::new(Arc::clone(&self.broker), breaker.clone());
         let (tried, trying) = (machine.clone(), ended.clone());
@@ -200,6 +201,7 @@ impl Node {
         let tools = JobTools::open(&self.config, gateway.clone(), background, ended).await?;
         let tools = Arc::new(tools);
         tools.follow(&self.broker, background, ended);
+        tools.watch_audit(&audit, background, ended);
         let runner = Arc::new(JobRunner {
             tools: Arc::clone(&tools),
             streams,
@@ -285,7 +287,7 @@ impl Node {
         info!(grace = ?node.grace, "Stopping: letting jobs finish.");
         while pools.join_next().await.is_some() {}
         if timeout(CLOSE_TIMEOUT, closing.join_next()).await.is_err() {
-            warn!("Not all jobs returned; the server redelivers them after ack_wait.");
+            warn!("Not all jobs handed back; the server redelivers them after ack_wait.");
         }
         info!("Stopped.");
         Ok(())

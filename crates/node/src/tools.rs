@@ -3,15 +3,16 @@
 
 use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf, sync::Arc};
 
-use broker::Broker;
+use broker::{Broker, Chain};
 use edge::{Edge, EdgeLimits, EdgeSettings, JobEndpoint};
 use leased::HeldLease;
 use secrets::signing_key;
 use subjects::job::Job;
+use tokio::select;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
-use crate::config::Config;
+use crate::{Breaker, config::Config};
 
 /// The name of the socket in the sandbox, below `/run/cynode`.
 const SOCKET_NAME: &str = "mcp";
@@ -85,6 +86,35 @@ impl JobTools {
         background.spawn(async move { edge.follow_revocations(&client, ended).await });
     }
 
+    /// Stops pulling while the audit cannot be written, for example because the disk is full: jobs that call
+    /// tools would have to be handed back.
+    pub(crate) fn watch_audit(&self, breaker: &Breaker, background: &TaskTracker, stop: &CancellationToken) {
+        let mut failures = self.edge.write_failures();
+        let (tripped, ended) = (breaker.clone(), stop.clone());
+        background.spawn(async move {
+            loop {
+                select! {
+                    () = ended.cancelled() => return,
+                    // Cancel-safe: only observes.
+                    failed = failures.changed() => if failed.is_err() { return },
+                }
+                let why = failures.borrow_and_update().clone();
+                tripped.trip(&format!("cannot write the audit of what jobs call: {why}"));
+            }
+        });
+        let (edge, probed) = (Arc::clone(&self.edge), breaker.clone());
+        let probe = move || {
+            match edge.try_writing() {
+                Ok(()) => probed.record_success(),
+                Err(error) => debug!(error = %Chain(&error), "Audit still not writable."),
+            }
+            // Nothing has to be tried with a job.
+            std::future::ready(false)
+        };
+        let (watched, ended) = (breaker.clone(), stop.clone());
+        background.spawn(async move { watched.watch(probe, ended).await });
+    }
+
     /// Serves the tools of a job until the endpoint is closed. `None` if the job calls none.
     pub(crate) async fn serve(
         &self,
@@ -122,3 +152,6 @@ impl JobTools {
         self.edge.close().await;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,12 +21,14 @@ use crate::chain::{append, last_row, lock_chain};
 
 const BATCH: u64 = 100;
 
-/// How long what is known of a closed lease is kept: longer than the stream keeps its lines, in microseconds.
+/// How long what is known of a lease is kept that is closed or was never used, in microseconds: longer than
+/// the stream keeps its lines.
 const KEEP_CLOSED: i64 = 100 * 24 * 60 * 60 * 1_000_000;
 
 /// Raises an alarm for each lease that ended more than `grace` ago, because it expired or was revoked, and
-/// whose last line did not come. Calls of it that have not ended get their row. Returns how many alarms are
-/// new.
+/// whose last line did not come. Calls of it that have not ended get their row. A lease of which no line
+/// came, and of which its node stated none, was never used, so it has no last line: a node states its first
+/// line before it uses a lease. Returns how many alarms are new.
 pub async fn sweep(store: &Store, grace: Duration) -> Result<u64, DbErr> {
     let grace = i64::try_from(grace.as_micros()).unwrap_or(i64::MAX);
     let before = clock::now().saturating_sub(grace);
@@ -45,11 +47,19 @@ pub async fn sweep(store: &Store, grace: Duration) -> Result<u64, DbErr> {
         .and_where(lease::Column::RevokedAt.lt(before))
         .to_owned();
     let has_ended = Condition::any().add(edge_lease::Column::ExpiresAt.lt(before)).add(Expr::exists(revoked));
+    let was_used =
+        Condition::any().add(edge_lease::Column::Lines.gt(0)).add(edge_lease::Column::StatedLines.gt(0));
     let overdue = edge_lease::Entity::find()
         .filter(edge_lease::Column::ClosedAt.is_null())
+        .filter(was_used.clone())
         .filter(has_ended)
         .filter(edge_lease::Column::LeaseId.not_in_subquery(alarmed));
-    let old = edge_lease::Column::ClosedAt.lt(clock::now().saturating_sub(KEEP_CLOSED));
+    let long_ago = clock::now().saturating_sub(KEEP_CLOSED);
+    let unused = Condition::all()
+        .add(edge_lease::Column::ClosedAt.is_null())
+        .add(edge_lease::Column::ExpiresAt.lt(long_ago))
+        .add(was_used.not());
+    let old = Condition::any().add(edge_lease::Column::ClosedAt.lt(long_ago)).add(unused);
     let is_old = edge_lease::Entity::find().filter(old.clone()).limit(1).one(store.read()).await?.is_some();
     if !is_old && overdue.clone().limit(1).one(store.read()).await?.is_none() {
         return Ok(0);

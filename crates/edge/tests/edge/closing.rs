@@ -3,7 +3,7 @@
 use std::{fs, path::Path, time::Duration};
 
 use edge::EdgeLimits;
-use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
+use rustix::process::Signal;
 use serde_json::json;
 use testkit::{Answer, Tool, eventually};
 use tokio::{
@@ -13,13 +13,10 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::support::{NODE, World, call};
-
-/// Lets no file of this process grow beyond `size`, as if the disk were full. `None` ends that.
-fn limit_files(size: Option<u64>) {
-    let Rlimit { maximum, .. } = getrlimit(Resource::Fsize);
-    setrlimit(Resource::Fsize, Rlimit { current: size.or(maximum), maximum }).unwrap();
-}
+use super::{
+    full_disk::limit_files,
+    support::{NODE, World, call},
+};
 
 fn is_closed(file: &Path) -> bool {
     let text = fs::read_to_string(file).unwrap();

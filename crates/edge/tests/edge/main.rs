@@ -3,9 +3,11 @@
 mod binding;
 mod closing;
 mod decisions;
+mod full_disk;
 mod keys;
 mod lost_stream;
 mod offline;
+mod renewals;
 mod storm;
 mod support;
 mod tampering;

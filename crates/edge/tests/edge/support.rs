@@ -36,11 +36,17 @@ impl World {
     }
 
     /// Starts with these tools beside `echo`.
-    pub(crate) async fn start_with(mut tools: Vec<Tool>) -> Self {
+    pub(crate) async fn start_with(tools: Vec<Tool>) -> Self {
+        Self::start_at(tools, &[]).await
+    }
+
+    /// Starts with further settings of the gateway.
+    pub(crate) async fn start_at(mut tools: Vec<Tool>, more: &[(&str, &str)]) -> Self {
         let nats = Nats::start();
         let url = nats.url();
         let settings =
             [("nats.url", url.as_str()), ("audit.node_grace", "1s"), ("audit.seal_every", "200ms")];
+        let settings = [&settings, more].concat();
         let gateway = GatewayProcess::start_with(&settings).await;
         let new = json!({ "label": "node", "agent": "node", "node": NODE });
         let (token_id, token) = gateway.issue(new).await;

@@ -3,11 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use broker::Chain;
+use edge::{JobEndpoint, Unrecorded};
 use leased::{CallFailure, HeldLease};
 use sandbox::{Limits, Network, Running, Spec, StartError, Stop};
 use subjects::{
     Timestamp,
-    job::{End, Engine, Job, JobResult, JobUsage},
+    job::{End, Engine, Job, JobResult, JobSpec, JobUsage, Repeat},
     streams,
 };
 use tokio::{sync::mpsc, time::Instant};
@@ -127,16 +128,24 @@ impl JobRunner {
         reach(Point::ProcessStarted).await;
         let log =
             LogWriter { streams: self.streams.clone(), job: job.job_id, node: self.node.clone(), attempt };
-        let (log, end) = tokio::join!(log.run(output), wait(&mut running, cancelled));
+        let unrecorded = until_unrecorded(job, endpoint.as_ref());
+        let (log, end) = tokio::join!(log.run(output), wait(&mut running, cancelled, unrecorded));
         reach(Point::ProcessEnded).await;
+        let mut unrecorded = None;
         if let Some(endpoint) = endpoint {
+            unrecorded = endpoint.unrecorded().filter(|found| may_run_elsewhere(&job.spec, found));
             endpoint.close().await;
         }
-        let outcome = match end {
-            sandbox::End::EngineFailed { why } => self.fail(why),
-            end => {
+        let outcome = match (end, unrecorded) {
+            (sandbox::End::EngineFailed { why }, _) => self.fail(why),
+            // However it ended: it was refused a call that it should have got.
+            (_, Some(Unrecorded { why, .. })) if !cancelled.is_cancelled() => {
+                journal.take_back_start();
+                Outcome::CannotRun(format!("cannot write the audit of what the job calls: {why}"))
+            }
+            (end, _) => {
                 self.machine.record_success();
-                let ran = Ran { started_at, end: end_of(end), log };
+                let ran = Execution { started_at, end: end_of(end), log };
                 self.finish_run(journal, files, &mut running, ran, cancelled).await
             }
         };
@@ -150,7 +159,7 @@ impl JobRunner {
         journal: &JobJournal,
         files: Files<'_>,
         running: &mut Running,
-        ran: Ran,
+        ran: Execution,
         cancelled: &CancellationToken,
     ) -> Outcome {
         let usage = running.usage();
@@ -223,21 +232,44 @@ impl JobRunner {
     }
 }
 
-struct Ran {
+/// How a process ran: when it was started, how it ended, and what it wrote.
+struct Execution {
     started_at: Timestamp,
     end: End,
     log: WrittenLog,
 }
 
-/// Waits until the process has ended, and ends it when the job is cancelled.
-async fn wait(running: &mut Running, cancelled: &CancellationToken) -> sandbox::End {
+/// Waits until the process has ended, and ends it when the job is cancelled, or is to run on another node.
+async fn wait(
+    running: &mut Running,
+    cancelled: &CancellationToken,
+    handed_over: impl Future<Output = ()>,
+) -> sandbox::End {
     tokio::select! {
         biased;
         end = running.wait() => return end,
         () = cancelled.cancelled() => {}
+        () = handed_over => {}
     }
     running.stop(Stop::Cancelled);
     running.wait().await
+}
+
+/// Waits until this node could not record a call of a job that may run on another node instead.
+async fn until_unrecorded(job: &Job, endpoint: Option<&JobEndpoint>) {
+    if let Some(endpoint) = endpoint {
+        let found = endpoint.wait_for_unrecorded().await;
+        if may_run_elsewhere(&job.spec, &found) {
+            return;
+        }
+    }
+    std::future::pending().await
+}
+
+/// Returns whether a job of which a call could not be recorded may be started again: it may be repeated, or
+/// had no effect, since no call was made and it reaches nothing else.
+fn may_run_elsewhere(spec: &JobSpec, found: &Unrecorded) -> bool {
+    spec.repeat == Repeat::Safe || (!found.has_acted && spec.network.is_empty())
 }
 
 /// Ends a job as cancelled whose process has ended, and whose files are not all stored: all are kept or none,
@@ -290,5 +322,38 @@ fn end_of(end: sandbox::End) -> End {
         sandbox::End::Disk => End::Disk,
         sandbox::End::Cancelled => End::Cancelled,
         sandbox::End::EngineFailed { why } => End::EngineFailed { why },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn job_runs_elsewhere_only_if_no_effect_can_be_doubled() {
+        let spec = |repeat: Repeat, network: &[&str]| {
+            let limits = json!({
+                "cpu_milli": 1, "memory_mb": 1, "pids": 1, "disk_mb": 1, "seconds": 1, "output_kb": 1,
+            });
+            let spec = json!({
+                "command": ["true"], "engine": "bwrap", "limits": limits, "network": network,
+                "tools": ["files.read"], "repeat": repeat,
+            });
+            serde_json::from_value::<JobSpec>(spec).unwrap()
+        };
+        let found = |has_acted| Unrecorded { why: "the disk is full".to_owned(), has_acted };
+        for (repeat, network, has_acted, expected) in [
+            (Repeat::Never, &[][..], false, true),
+            (Repeat::Never, &[], true, false),
+            (Repeat::Never, &["example.org"], false, false),
+            (Repeat::Never, &["example.org"], true, false),
+            (Repeat::Safe, &[], true, true),
+            (Repeat::Safe, &["example.org"], true, true),
+        ] {
+            let may = may_run_elsewhere(&spec(repeat, network), &found(has_acted));
+            assert_eq!(may, expected, "{repeat:?} {network:?} {has_acted}");
+        }
     }
 }

@@ -50,7 +50,7 @@ impl JobJournal {
         self.job
     }
 
-    /// Notes that the process did not start after all.
+    /// Notes that the process did not start after all, or has ended and had no effect.
     pub(super) fn take_back_start(&self) {
         self.is_started.store(false, Ordering::Relaxed);
     }

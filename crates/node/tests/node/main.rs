@@ -2,6 +2,7 @@
 
 mod crashes;
 mod engines;
+mod full_disk;
 mod host;
 mod identity;
 mod jobs;

@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::stage::Stage;
 
 /// Calls tools over the unix socket of the job, as any MCP client of the newer era does.
-const CLIENT: &str = r#"
+pub(crate) const CLIENT: &str = r#"
 import http.client, json, os, socket, sys
 
 class Socket(http.client.HTTPConnection):
