@@ -8,6 +8,7 @@ mod limits;
 mod outages;
 mod poison;
 mod replays;
+mod restores;
 mod tokens;
 mod zombies;
 
