@@ -36,7 +36,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use crate::{crash_points::Point, storage::Storage};
-use prior::PriorRecords;
+use prior::{Making, PriorRecords};
 use run_chain::RunChain;
 
 /// The journal of a handoff that this instance has claimed.
@@ -117,9 +117,10 @@ impl Journal {
     /// Returns the call to make, with its stored outcome if an earlier attempt made it. Repeating a call with
     /// the same arguments returns the next stored call, or a new one. Records the intent of a call that has
     /// an effect.
-    pub(crate) fn begin_call(&self, tool: &str, arguments_hash: String, has_effect: bool) -> Call {
+    pub(crate) fn begin_call(&self, tool: &str, arguments_hash: &str, has_effect: bool) -> Call {
         let mut state = self.state();
-        let call = state.prior.take_call(self.id, self.attempt, tool, arguments_hash);
+        let making = Making { handoff: self.id, attempt: self.attempt, tool, arguments_hash, has_effect };
+        let call = state.prior.take_call(&making);
         if has_effect && call.outcome.is_none() && !call.is_written {
             let intent = ToolIntent { call: call.id.clone(), key: call.key.clone() };
             state.pending.push(Record::ToolIntent(intent));

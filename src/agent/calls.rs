@@ -99,7 +99,7 @@ impl Session<'_> {
             return Err(CallError::Rejected { tool: name.to_owned(), why }.into());
         };
         let has_effect = !self.catalogue.only_reads(name);
-        let journalled = self.journal.begin_call(name, call.arguments_hash(), has_effect);
+        let journalled = self.journal.begin_call(name, &call.arguments_hash(), has_effect);
         Ok(PreparedCall { index, call, journalled, has_effect })
     }
 

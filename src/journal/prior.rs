@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use data_encoding::HEXLOWER;
+use sha2::{Digest, Sha256};
 use subjects::{
     Findings, HandoffId,
     journal::{CallId, Entry, Question, Record, Reply, ToolIntent, ToolOutcome, ToolResult},
@@ -18,6 +20,19 @@ pub(crate) struct Remembered<T> {
     pub(crate) ms: u64,
 }
 
+/// Length of the hash in a key. An accidental match would take one call for another.
+const KEY_BYTES: usize = 16;
+
+/// A call that an attempt is about to make.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Making<'a> {
+    pub(super) handoff: HandoffId,
+    pub(super) attempt: u32,
+    pub(super) tool: &'a str,
+    pub(super) arguments_hash: &'a str,
+    pub(super) has_effect: bool,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct PriorRecords {
     // A tree, since it is usually empty and queried for every question.
@@ -27,6 +42,8 @@ pub(super) struct PriorRecords {
     verifications: BTreeMap<HandoffId, Remembered<Findings>>,
     offered: Option<Vec<String>>,
     next_call: u32,
+    /// How often a call with an effect was taken, by the first half of its key.
+    taken: BTreeMap<String, u32>,
     asked: BTreeMap<(String, u32), u32>,
 }
 
@@ -119,16 +136,10 @@ impl PriorRecords {
         self.offered.take()
     }
 
-    /// Takes the first stored call with this tool and these arguments, or creates a new one. The key of a new
-    /// call contains the attempt: the model of an earlier attempt may have made a different call under the
-    /// same number, without a record.
-    pub(super) fn take_call(
-        &mut self,
-        handoff: HandoffId,
-        attempt: u32,
-        tool: &str,
-        arguments_hash: String,
-    ) -> PriorCall {
+    /// Takes the first stored call with this tool and these arguments, or creates a new one.
+    pub(super) fn take_call(&mut self, making: &Making<'_>) -> PriorCall {
+        let Making { tool, arguments_hash, .. } = *making;
+        let new_key = self.take_key(making);
         let same = |call: &PriorCall| call.id.tool == tool && call.id.arguments_hash == arguments_hash;
         if let Some(index) = self.calls.iter().position(same) {
             return self.calls.remove(index);
@@ -136,11 +147,27 @@ impl PriorRecords {
         let number = self.next_call;
         self.next_call += 1;
         PriorCall {
-            id: CallId { number, tool: tool.to_owned(), arguments_hash },
-            key: format!("{handoff}/{attempt}/{number}"),
+            id: CallId { number, tool: tool.to_owned(), arguments_hash: arguments_hash.to_owned() },
+            key: new_key.unwrap_or_else(|| format!("{}/{}/{number}", making.handoff, making.attempt)),
             outcome: None,
             is_written: false,
         }
+    }
+
+    /// Returns the key of a call with an effect: it tells what the call does, and how many like it came
+    /// before. So it is the same in an attempt whose stream lost the journal, and no other call has it.
+    ///
+    /// A read has a key of its attempt alone, since reading again is the point of repeating it.
+    fn take_key(&mut self, making: &Making<'_>) -> Option<String> {
+        if !making.has_effect {
+            return None;
+        }
+        let hash = Sha256::digest(format!("{}\n{}", making.tool, making.arguments_hash));
+        let does = HEXLOWER.encode(&hash[..KEY_BYTES]);
+        let taken = self.taken.entry(does.clone()).or_default();
+        let key = format!("{}/{does}/{taken}", making.handoff);
+        *taken += 1;
+        Some(key)
     }
 
     /// Takes the findings of the verification with one of these ids.
@@ -165,6 +192,15 @@ mod tests {
         prior
     }
 
+    /// A read of attempt 3.
+    fn read<'a>(tool: &'a str, arguments_hash: &'a str) -> Making<'a> {
+        Making { handoff: handoff(), attempt: 3, tool, arguments_hash, has_effect: false }
+    }
+
+    fn write<'a>(tool: &'a str, arguments_hash: &'a str) -> Making<'a> {
+        Making { has_effect: true, ..read(tool, arguments_hash) }
+    }
+
     fn intent(number: u32, tool: &str, hash: &str) -> Record {
         let call = CallId { number, tool: tool.into(), arguments_hash: hash.into() };
         Record::ToolIntent(ToolIntent { call, key: format!("{}/{number}", handoff()) })
@@ -180,13 +216,40 @@ mod tests {
     fn call_is_matched_by_tool_and_arguments_and_keeps_its_key() {
         let entries = vec![Entry::new(vec![intent(2, "b", "2"), intent(4, "a", "1")])];
         let mut prior = prior(entries);
-        let again = prior.take_call(handoff(), 3, "a", "1".into());
+        let again = prior.take_call(&read("a", "1"));
         assert_eq!((again.key.as_str(), again.is_written), (&*format!("{}/4", handoff()), true));
         // A repetition is a new call with an unused number.
-        let second = prior.take_call(handoff(), 3, "a", "1".into());
+        let second = prior.take_call(&read("a", "1"));
         assert_eq!((second.id.number, second.is_written, &second.outcome), (5, false, &None));
         assert_eq!(second.key, format!("{}/3/5", handoff()), "of this attempt alone");
-        assert_eq!(prior.take_call(handoff(), 3, "b", "2".into()).id.number, 2);
+        assert_eq!(prior.take_call(&read("b", "2")).id.number, 2);
+    }
+
+    #[test]
+    fn effect_has_the_same_key_in_every_attempt() {
+        let keys = |attempt: u32, calls: &[(&str, &str)]| -> Vec<String> {
+            let mut prior = PriorRecords::default();
+            let takes = calls.iter().map(|(tool, hash)| Making { attempt, ..write(tool, hash) });
+            takes.map(|making| prior.take_call(&making).key).collect()
+        };
+        let first = keys(1, &[("a", "1"), ("a", "1"), ("a", "2"), ("b", "1")]);
+        let different: std::collections::BTreeSet<_> = first.iter().collect();
+        assert_eq!(different.len(), 4, "{first:?}");
+        // The second attempt found no journal and makes its calls in another order.
+        let second = keys(2, &[("b", "1"), ("a", "1"), ("c", "1"), ("a", "1")]);
+        assert_eq!((&second[0], &second[1], &second[3]), (&first[3], &first[0], &first[1]));
+        assert!(!first.contains(&second[2]));
+    }
+
+    /// Stored calls count too, so that one more like them is another call.
+    #[test]
+    fn repetition_of_a_stored_effect_has_a_key_of_its_own() {
+        let key = PriorRecords::default().take_call(&write("a", "1")).key;
+        let call = CallId { number: 0, tool: "a".into(), arguments_hash: "1".into() };
+        let stored = Record::ToolIntent(ToolIntent { call, key: key.clone() });
+        let mut prior = prior(vec![Entry::new(vec![stored])]);
+        assert_eq!(prior.take_call(&write("a", "1")).key, key);
+        assert_ne!(prior.take_call(&write("a", "1")).key, key);
     }
 
     #[test]
@@ -196,8 +259,7 @@ mod tests {
             Entry::new(vec![rejected(0, "a", "1")]),
         ];
         let mut prior = prior(entries);
-        let (first, second) =
-            (prior.take_call(handoff(), 3, "a", "1".into()), prior.take_call(handoff(), 3, "a", "1".into()));
+        let (first, second) = (prior.take_call(&read("a", "1")), prior.take_call(&read("a", "1")));
         assert_eq!((first.id.number, first.outcome.map(|it| it.ms)), (0, Some(5)));
         assert_eq!((second.id.number, second.outcome), (1, None));
     }
@@ -235,8 +297,9 @@ mod tests {
         let mut prior = PriorRecords::default();
         prior.add_replayed(entries);
         let replay = handoff().replay_id();
-        assert_eq!(prior.take_call(replay, 1, "a", "1".into()).key, format!("{}/0", handoff()));
-        let again = prior.take_call(replay, 1, "b", "2".into());
-        assert_eq!((again.key, again.outcome), (format!("{replay}/1/2"), None));
+        let kept = prior.take_call(&Making { handoff: replay, ..write("a", "1") });
+        assert_eq!(kept.key, format!("{}/0", handoff()));
+        let again = prior.take_call(&Making { handoff: replay, ..write("b", "2") });
+        assert!(again.key.starts_with(&format!("{replay}/")) && again.outcome.is_none(), "{again:?}");
     }
 }

@@ -59,7 +59,7 @@ async fn claimed(storage: &Storage) -> Arc<Journal> {
 }
 
 fn note(journal: &Journal, number: u32) {
-    let call = journal.begin_call("db.task.create", number.to_string(), false);
+    let call = journal.begin_call("db.task.create", &number.to_string(), false);
     let returned =
         Returned { text: number.to_string(), structured: None, failed: false, truncated: false, tries: 1 };
     journal.record_result(call, ToolOutcome::Returned(returned), 1, true);

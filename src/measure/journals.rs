@@ -63,7 +63,7 @@ impl Journals {
         let journal = self.claim(id, false).await?;
         let mut times = Vec::with_capacity(records);
         for number in 0..records {
-            let call = journal.begin_call(task::Create::NAME, number.to_string(), false);
+            let call = journal.begin_call(task::Create::NAME, &number.to_string(), false);
             let returned = Returned {
                 text: "x".repeat(RESULT_BYTES),
                 structured: None,

@@ -2,10 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicI64, Ordering},
-    },
+    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -36,8 +33,6 @@ pub struct Leases {
     /// Keys of other gateways on the store, and when they were found there.
     trusted: Mutex<HashMap<String, Instant>>,
     rows: RowCache<lease::Model>,
-    /// The latest time that was seen. A clock that is set back must not revive a lease.
-    latest: AtomicI64,
 }
 
 impl Leases {
@@ -50,14 +45,14 @@ impl Leases {
         write.commit().await?;
         let newest = audit::Entity::find().select_only().column_as(audit::Column::CreatedAt.max(), "latest");
         let newest: Option<Option<i64>> = newest.into_tuple().one(store.read()).await?;
-        let latest = newest.flatten().unwrap_or_default().max(clock::now());
+        // The process before this one may have seen a later time.
+        clock::latest(newest.flatten().unwrap_or_default());
         Ok(Self {
             mode,
             verified: Mutex::default(),
             own_key: key.to_owned(),
             trusted: Mutex::default(),
             rows: RowCache::default(),
-            latest: AtomicI64::new(latest),
         })
     }
 
@@ -72,13 +67,8 @@ impl Leases {
         let Ok(profile) = profile else { return Ok(LeaseStanding::Unknown) };
         // The signed text leaves out `default`.
         let lease = Lease { profile, ..lease };
-        Ok(LeaseStanding::at(lease, self.now(), row.renewable_until, row.revoked_at.is_some()))
-    }
-
-    /// Returns the current time, which never goes back.
-    fn now(&self) -> i64 {
-        let now = clock::now();
-        self.latest.fetch_max(now, Ordering::Relaxed).max(now)
+        let now = clock::latest(clock::now());
+        Ok(LeaseStanding::at(lease, now, row.renewable_until, row.revoked_at.is_some()))
     }
 
     /// Returns the lease if a trusted key signed it.

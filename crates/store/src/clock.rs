@@ -1,5 +1,7 @@
 //! Times as the store keeps them: microseconds since 1970, UTC.
 
+use std::sync::atomic::{AtomicI64, Ordering};
+
 use time::OffsetDateTime;
 
 /// Returns the current time in microseconds since 1970, UTC.
@@ -9,6 +11,13 @@ pub fn now() -> i64 {
         return set;
     }
     micros(OffsetDateTime::now_utc())
+}
+
+/// Returns the latest time that this process has seen, `at` included: a clock that is set back must not
+/// revive what has expired.
+pub fn latest(at: i64) -> i64 {
+    static LATEST: AtomicI64 = AtomicI64::new(i64::MIN);
+    LATEST.fetch_max(at, Ordering::Relaxed).max(at)
 }
 
 pub fn micros(at: OffsetDateTime) -> i64 {

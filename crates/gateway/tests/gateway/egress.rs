@@ -2,7 +2,7 @@
 
 use access::tokens;
 use serde_json::{Value, json};
-use testkit::{GatewayProcess, Postgres};
+use testkit::{GatewayProcess, Postgres, TestClock};
 
 use crate::administration::support::ctl;
 
@@ -20,7 +20,10 @@ struct Stage {
 
 impl Stage {
     async fn start(settings: &[(&str, &str)]) -> Self {
-        let gateway = GatewayProcess::start_with(settings).await;
+        Self::with(GatewayProcess::start_with(settings).await).await
+    }
+
+    async fn with(gateway: GatewayProcess) -> Self {
         let new = json!({ "label": "pm", "agent": "project_manager" });
         let (manager_id, secret) = gateway.issue(new).await;
         let lease =
@@ -121,6 +124,20 @@ async fn repeated_begin_with_a_key_opens_one_call() {
     stage.gateway.kill();
     stage.gateway.start_again().await;
     assert_eq!(begin(&stage).await, first);
+}
+
+/// A clock that is set back revives no lease: the gateway goes by the latest time that it has seen.
+#[tokio::test]
+async fn clock_that_is_set_back_revives_no_lease_at_the_egress() {
+    let clock = TestClock::at("2026-11-18T10:00:00Z");
+    let stage = Stage::with(GatewayProcess::start_with_variables(&[], &[clock.variable()]).await).await;
+    stage.allow().await;
+    assert!(stage.begin().await["call"].is_object());
+    clock.set("2026-11-20T10:00:00Z");
+    let late = stage.begin().await["denial"]["code"].clone();
+    assert!(late.is_string(), "the lease has ended");
+    clock.set("2026-11-18T10:00:00Z");
+    assert_eq!(stage.begin().await["denial"]["code"], late);
 }
 
 /// Operators see what was used by REST, on the command line and in the console.
