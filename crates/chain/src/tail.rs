@@ -5,12 +5,12 @@
 //! chain, or none of them. The owner of the chain writes the others again, in order.
 //!
 //! The last stored entry says which process that is. While it is an entry that this process knows, no other
-//! process has claimed the chain since. That holds for a chain without entries, too: a process that claims it
-//! anew leaves its claim there. All appends stay under the compare-and-set, so of the two the first one wins:
-//! a claim that is stored before fences this process, and one that comes after is refused, so that its process
-//! reads what was written again and decides by that. Nothing is written again once the queue no longer holds
-//! the message that the chain was claimed with: then another process has settled it, and the stream may have
-//! lost the result.
+//! process has claimed the chain since. That holds for a chain without entries, too: a process that claims
+//! it anew leaves its claim there. All appends stay under the compare-and-set, so of the two the first one
+//! wins: a claim that is stored before fences this process, and one that comes after is refused, so that its
+//! process reads what was written again and decides by that. Nothing is written again once the queue no
+//! longer holds the message that the chain was claimed with: then another process has settled it, and the
+//! stream may have lost the result.
 
 use std::fmt;
 

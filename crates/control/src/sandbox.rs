@@ -21,8 +21,8 @@ pub use book::JobBook;
 use contract::sandbox::{CancelJob, GetJob, ListJobs, ReadLog, Run, StoreFile};
 
 use super::{Entry, Sandboxes};
-pub use lost::requeue_lost_jobs;
 pub(super) use job_lease::ActingFor;
+pub use lost::requeue_lost_jobs;
 pub(super) use overdue::end_if_overdue;
 pub(super) use place::reroute;
 pub(super) use run::{create as create_job, wait_for_end};

@@ -81,7 +81,8 @@ impl Nats {
         backup
     }
 
-    /// Replaces the files of a stream with those of a backup while the server is stopped, and starts it again.
+    /// Replaces the files of a stream with those of a backup while the server is stopped, and starts it
+    /// again.
     pub fn restore(&mut self, stream: &str, backup: &TempDir) {
         self.kill();
         let folder = self.stream_folder(stream);

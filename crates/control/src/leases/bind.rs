@@ -136,8 +136,8 @@ fn child_of(parent: &Lease, lifetime: u64) -> Issue {
     }
 }
 
-/// Returns the tools of a bound lease, under which the code in the sandbox calls: of a job those that its caller
-/// named, without those that the job's lease has for the node itself.
+/// Returns the tools of a bound lease, under which the code in the sandbox calls: of a job those that its
+/// caller named, without those that the job's lease has for the node itself.
 async fn tools_of(db: &DatabaseExecutor<'_>, parent: &Lease) -> Result<Option<Vec<String>>, ToolError> {
     let found = match &parent.job_id {
         Some(id) => job::Entity::find_by_id(id).one(db).await?,

@@ -13,7 +13,8 @@ use subjects::{
 use crate::{Context, NewLease, ToolError, lease_issuer};
 
 /// What every job's lease includes: its node stores files with it and reads those that the job starts with.
-/// The code in the sandbox has them only if the caller named them: a lease that is bound to a node is without.
+/// The code in the sandbox has them only if the caller named them: a lease that is bound to a node is
+/// without.
 const OWN_TOOLS: [&str; 2] = ["sandbox.job.store", "artifact.get"];
 /// How long a node may take to fetch and to store the files of a job.
 const FILES_TAKE: Duration = Duration::from_secs(600);

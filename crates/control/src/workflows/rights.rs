@@ -92,8 +92,8 @@ pub(super) fn check_job(row: &workflow::Model, tools: &[String]) -> Result<(), T
 }
 
 /// Decides about the job of a step as about a call of sandbox.run with the same arguments: by a manager that
-/// acts for the user, the task and the tools of the workflow. So what administrators set for sandbox.run holds
-/// for both ways.
+/// acts for the user, the task and the tools of the workflow. So what administrators set for sandbox.run
+/// holds for both ways.
 pub(super) async fn decide_job(
     context: &Context<'_>,
     row: &workflow::Model,

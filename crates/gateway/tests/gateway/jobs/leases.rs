@@ -1,5 +1,5 @@
-//! The lease of a job: for how long it can be renewed, which tools the code in the sandbox has of it, and whose
-//! idempotency keys are whose.
+//! The lease of a job: for how long it can be renewed, which tools the code in the sandbox has of it, and
+//! whose idempotency keys are whose.
 
 use serde_json::json;
 use testkit::TestClock;
@@ -13,8 +13,8 @@ async fn may(world: &World, node: &TestNode, lease: &str, tool: &str, more: serd
     reply.is_ok_and(|reply| !reply.is_error)
 }
 
-/// A job may wait for six days and then run for its seconds. Its lease can be renewed for as long, and not for
-/// longer.
+/// A job may wait for six days and then run for its seconds. Its lease can be renewed for as long, and not
+/// for longer.
 #[tokio::test]
 async fn lease_can_be_renewed_as_long_as_its_job_may_wait_and_run() {
     let clock = TestClock::at("2026-11-01T10:00:00Z");
@@ -86,8 +86,8 @@ async fn code_in_a_sandbox_has_no_tool_that_its_caller_did_not_name() {
     assert!(may(&world, &node, &bound, "artifact.get", read).await);
 }
 
-/// Programs choose simple keys: those of one job are not those of another, and a job that is run again has its
-/// own.
+/// Programs choose simple keys: those of one job are not those of another, and a job that is run again has
+/// its own.
 #[tokio::test]
 async fn keys_of_a_job_are_its_own_in_all_its_attempts() {
     let world = World::new().await;

@@ -43,8 +43,8 @@ impl World {
         }
     }
 
-    /// Loses the end of a journal. An answer that is lost is not a worker's to restore: who waits for it hands
-    /// off again.
+    /// Loses the end of a journal. An answer that is lost is not a worker's to restore: who waits for it
+    /// hands off again.
     fn restore(&self, steps: &mut Steps) {
         for (number, run) in self.runs.iter().enumerate().filter(|(_, run)| !run.is_answered()) {
             for end in 0..run.end {
