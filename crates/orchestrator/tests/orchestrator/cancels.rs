@@ -25,11 +25,13 @@ async fn stage() -> Stage {
     stage
 }
 
-/// Begins a chat and waits until the worker has it.
+/// Begins a chat and waits until the worker has asked the model.
 async fn begin(stage: &Stage, client: &ChatClient) -> ChatStream {
     let mut stream = client.stream(&[("user", "Never mind.")]).await;
     stream.next().await;
     stage.worker.wait_for_in_flight(Kind::Chat, 1).await;
+    // From now on, only a cancel stops it: it does without its lease while the model thinks.
+    eventually("the model is asked", || async { (stage.model.turns().len() == 1).then_some(()) }).await;
     stream
 }
 
