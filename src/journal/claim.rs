@@ -113,6 +113,7 @@ pub(crate) async fn claim(
 ) -> Result<Claim, Loss> {
     let mut read_journal = read_first;
     for _ in 0..MAX_TRIES {
+        let looked_at = Instant::now();
         let found = if read_journal {
             Box::pin(read_run(storage, claimant.kind.role(), claimant.id)).await
         } else {
@@ -150,7 +151,7 @@ pub(crate) async fn claim(
         }
         prior.add_own(entries);
         let (role, id, message) = (claimant.kind.role(), claimant.id, claimant.holder.message);
-        let tail = Tail::new(RunChain { role, id, message }, bodies, sequence);
+        let tail = Tail::new(RunChain { role, id, message }, bodies, sequence, looked_at);
         match append_claim(storage, claimant, prior, tail, history.attempts + 1).await {
             Ok(journal) => return Ok(Claim::Ours(Arc::new(journal))),
             Err(Loss::Fenced) => read_journal = true,
@@ -215,15 +216,25 @@ async fn entries_up_to(
     id: HandoffId,
     sequence: u64,
 ) -> Result<Entries, Unreadable> {
-    let (jetstream, runs) = (&storage.streams.broker.jetstream, storage.streams.broker.layout.runs(role));
-    let journal = Subject::Journal(role, id);
     let mut entries = Entries { sequence, ..Entries::default() };
-    for (_, body) in storage.streams.read(runs, || broker::all_on(jetstream, runs, &journal, sequence)).await
-    {
+    for body in bodies_up_to(storage, role, id, sequence).await {
         entries.read.push(read(storage, role, &body).await?);
         entries.bodies.push(body);
     }
     Ok(entries)
+}
+
+/// Reads the entries of a journal up to a place in the stream, as they are stored. Each try looks for the
+/// last one: the stream may have lost it meanwhile. Then a claim after `sequence` is refused.
+async fn bodies_up_to(storage: &Storage, role: Role, id: HandoffId, sequence: u64) -> Vec<Bytes> {
+    let (jetstream, runs) = (&storage.streams.broker.jetstream, storage.streams.broker.layout.runs(role));
+    let journal = Subject::Journal(role, id);
+    let read = || async {
+        let last = broker::last_on(jetstream, runs, &journal).await?;
+        let up_to = last.map_or(0, |last| last.sequence.min(sequence));
+        broker::all_on(jetstream, runs, &journal, up_to).await
+    };
+    storage.streams.read(runs, read).await.into_iter().map(|(_, body)| body).collect()
 }
 
 /// Decodes an entry, fetching its body from the object store if it was spilled.
@@ -291,7 +302,7 @@ pub(crate) enum RunState {
 /// Reads whether a delivery may dead-letter its handoff. The rule is the one for claims, except that poisoned
 /// handoffs are open. Unreadable entries are ignored.
 pub(crate) async fn read_run_state(storage: &Storage, kind: Kind, id: HandoffId, holder: Holder) -> RunState {
-    let (role, jetstream) = (kind.role(), &storage.streams.broker.jetstream);
+    let role = kind.role();
     let runs = storage.streams.broker.layout.runs(role);
     let over = Pattern::Run(role, id);
     let Some(last) = storage.streams.last_on(runs, &over).await else {
@@ -301,9 +312,9 @@ pub(crate) async fn read_run_state(storage: &Storage, kind: Kind, id: HandoffId,
     if last.subject.as_str() != journal.to_string() {
         return RunState::Answered;
     }
-    let bodies = storage.streams.read(runs, || broker::all_on(jetstream, runs, &journal, sequence)).await;
+    let bodies = bodies_up_to(storage, role, id, sequence).await;
     // Claims are never spilled, so nothing has to be fetched.
-    let entries: Vec<Entry> = bodies.iter().filter_map(|(_, body)| Entry::decode(body).ok()).collect();
+    let entries: Vec<Entry> = bodies.iter().filter_map(|body| Entry::decode(body).ok()).collect();
     let history = history_of(&entries);
     let copy_is_queued = match history.held_by_copy(holder) {
         Some(message) => check_queued(&storage.streams, role, id, message).await,
@@ -318,11 +329,8 @@ pub(crate) async fn read_run_state(storage: &Storage, kind: Kind, id: HandoffId,
 
 /// Reads all records of a journal up to a place in the stream. Those that cannot be read are left out.
 pub(crate) async fn read_records(storage: &Storage, role: Role, id: HandoffId, sequence: u64) -> Vec<Record> {
-    let (jetstream, runs) = (&storage.streams.broker.jetstream, storage.streams.broker.layout.runs(role));
-    let journal = Subject::Journal(role, id);
     let mut records = Vec::new();
-    for (_, body) in storage.streams.read(runs, || broker::all_on(jetstream, runs, &journal, sequence)).await
-    {
+    for body in bodies_up_to(storage, role, id, sequence).await {
         if let Ok(entry) = read(storage, role, &body).await {
             records.extend(entry.records);
         }

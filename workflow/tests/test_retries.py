@@ -112,6 +112,26 @@ async def test_only_what_ended_with_the_workflow_is_begun_anew_by_a_retry() -> N
     assert standin.effects(task).count(("job", "with-it")) == 2
 
 
+async def test_retry_of_a_cancelled_workflow_asks_again_for_approval() -> None:
+    """The job that was approved may have had its effect before it was cancelled."""
+    standin = StandIn(lambda effect, number: decision("pass") if effect.kind == "review" else None)
+    task = standin.start([step("risky", needs_approval=True)])
+    await work_until_settled(standin, task)
+    row = standin.workflows[task]
+    assert row.waiting_for == "approval"
+    standin.resume(task, "yes")
+    with Server(standin) as server:
+        working = asyncio.ensure_future(work(server.url, task, row.run))
+        while ("job", "risky") not in standin.effects(task):
+            await asyncio.sleep(0.01)
+        standin.cancel(task)
+        await asyncio.wait_for(working, 5)
+        standin.retry(task)
+        await work(server.url, task, row.run)
+    assert (row.status, row.waiting_for) == ("waiting", "approval")
+    assert standin.effects(task).count(("job", "risky")) == 1
+
+
 async def test_handoff_that_a_dead_runner_gave_up_is_not_begun_anew() -> None:
     class Lossy(StandIn):
         def _workflow_handoff(self, *arguments: Any, **named: Any) -> Json:

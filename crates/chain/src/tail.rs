@@ -94,12 +94,19 @@ impl End {
 impl<D: Description> Tail<D> {
     /// Creates the tail of a chain that ends at `sequence`, 0 if it is empty. `entries` are written again
     /// with those that this process appends, should the stream lose them. They are all of the chain, or none
-    /// of it: then only what this process appends is written again.
-    pub fn new(description: D, entries: Vec<Bytes>, sequence: u64) -> Self {
+    /// of it: then only what this process appends is written again. `looked_at` is when the end was read.
+    pub fn new(description: D, entries: Vec<Bytes>, sequence: u64, looked_at: Instant) -> Self {
         let in_stream = entries.len();
         let follows = if entries.is_empty() { sequence } else { 0 };
-        let confirmed_at = Instant::now();
-        Self { description, sequence, unconfirmed: Vec::new(), entries, in_stream, follows, confirmed_at }
+        Self {
+            description,
+            sequence,
+            unconfirmed: Vec::new(),
+            entries,
+            in_stream,
+            follows,
+            confirmed_at: looked_at,
+        }
     }
 
     pub fn description(&self) -> &D {

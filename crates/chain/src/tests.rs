@@ -16,6 +16,7 @@ use subjects::{
     streams::{self, Layout, Sizing},
 };
 use testkit::Nats;
+use tokio::time::Instant;
 
 use crate::{Committed, Description, Loss, Outages, Streams, Tail};
 
@@ -97,7 +98,7 @@ async fn provisioned(nats: &Nats) -> Streams<Failures> {
 }
 
 fn tail(job: JobId, node: &'static str, end: u64) -> Tail<JobChain> {
-    Tail::new(JobChain { job, node, is_queued: true }, Vec::new(), end)
+    Tail::new(JobChain { job, node, is_queued: true }, Vec::new(), end, Instant::now())
 }
 
 async fn append(tail: &mut Tail<JobChain>, streams: &Streams<Failures>, text: &'static str) {
@@ -173,7 +174,8 @@ async fn chain_that_the_stream_lost_is_written_again_while_its_message_is_queued
     append(&mut tail, &streams, "still").await;
     assert_eq!(stored(&streams, job).await.0, ["n1 claimed", "n1 started", "n1 still"]);
 
-    let mut settled = Tail::new(JobChain { job, node: "n1", is_queued: false }, Vec::new(), tail.sequence());
+    let chain = JobChain { job, node: "n1", is_queued: false };
+    let mut settled = Tail::new(chain, Vec::new(), tail.sequence(), Instant::now());
     lose_everything(&streams).await;
     let refused = settled.append(&streams, Bytes::from_static(b"late")).await;
     assert!(matches!(refused, Err(Loss::Fenced)), "{refused:?}");

@@ -222,13 +222,14 @@ impl AuditFile {
                 return Err(AppendError::Full);
             }
         }
-        let n = inner.write(at, record)?;
-        inner.pending = (inner.pending + begins).saturating_sub(u64::from(is_end));
+        // Before the line: if this fails, the line is not there.
         if inner.n >= inner.signed_at + HEAD_EVERY {
             let head = Signature::sign(&self.key, &self.lease_id, inner.n + 1, &inner.hash);
             inner.write(at, Record::Head(head.map_err(AppendError::Sign)?))?;
             inner.signed_at = inner.n;
         }
+        let n = inner.write(at, record)?;
+        inner.pending = (inner.pending + begins).saturating_sub(u64::from(is_end));
         Ok(n)
     }
 

@@ -137,20 +137,21 @@ impl Keys {
     pub(crate) fn claim(self: &Arc<Self>, key: &str, tool: &str, arguments_digest: &str) -> Claimed {
         let (key, call) = (digest_of_key(key), digest_of_call(tool, arguments_digest));
         let mut state = self.lock();
-        match state.used.get(&key) {
-            Some(used) if used.call != call => Claimed::Refused(Refusal::Reused),
-            Some(Used { progress: Progress::Running(ended), .. }) => Claimed::Running(ended.clone()),
-            Some(Used { progress: Progress::Ended(kept), .. }) => {
-                Claimed::Refused(Refusal::Made(kept.clone()))
-            }
-            None if state.used.len() >= self.max_keys => Claimed::Refused(Refusal::Full),
-            None => {
-                let ended = CancellationToken::new();
-                state.used.insert(key, Used { call, progress: Progress::Running(ended.clone()) });
-                drop(state);
-                Claimed::Fresh(Claim { keys: self.clone(), key, call, ended })
-            }
+        if let Some(found) = state.find(&key, &call) {
+            return found;
         }
+        if state.used.len() >= self.max_keys {
+            return Claimed::Refused(Refusal::Full);
+        }
+        let ended = CancellationToken::new();
+        state.used.insert(key, Used { call, progress: Progress::Running(ended.clone()) });
+        drop(state);
+        Claimed::Fresh(Claim { keys: self.clone(), key, call, ended })
+    }
+
+    /// Returns what became of the call that used a key; `None` if none did.
+    pub(crate) fn find(&self, key: &str, tool: &str, arguments_digest: &str) -> Option<Claimed> {
+        self.lock().find(&digest_of_key(key), &digest_of_call(tool, arguments_digest))
     }
 
     /// The state is never left half changed, so a poisoned lock is safe to use.
@@ -205,6 +206,14 @@ impl Drop for Claim {
 }
 
 impl State {
+    fn find(&self, key: &Digest, call: &Digest) -> Option<Claimed> {
+        self.used.get(key).map(|used| match &used.progress {
+            _ if used.call != *call => Claimed::Refused(Refusal::Reused),
+            Progress::Running(ended) => Claimed::Running(ended.clone()),
+            Progress::Ended(kept) => Claimed::Refused(Refusal::Made(kept.clone())),
+        })
+    }
+
     fn put(&mut self, key: Digest, call: Digest, kept: Kept) {
         self.used.insert(key, Used { call, progress: Progress::Ended(kept) });
     }

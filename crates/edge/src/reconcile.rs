@@ -118,6 +118,7 @@ impl Edge {
         let (parent, rules) = (sidecar.parent_id.clone(), sidecar.rules.clone());
         let session = Session::new(self.shared.clone(), parent, file, validity, rules);
         session.keys.restore(keys);
+        session.note_earlier_calls();
         Ok(Some(session))
     }
 

@@ -168,7 +168,19 @@ impl Session {
         loop {
             let lease = self.lock().lease.clone();
             if !self.shared.local.has_namespace_of(&lease, &call.tool) {
-                return self.pass_on(&self.standing(), about, call).await;
+                // A key that was used here stays here, although the gateway serves the namespace by now.
+                let arguments = about.arguments_digest.as_deref().unwrap_or_default();
+                let find = |key: &str| self.keys.find(key, &call.tool, arguments);
+                match call.idempotency_key.as_deref().and_then(find) {
+                    Some(Claimed::Running(ended)) => {
+                        ended.cancelled().await;
+                        continue;
+                    }
+                    Some(Claimed::Refused(refusal)) => return self.answer_again(about, &refusal, started),
+                    Some(Claimed::Fresh(_)) | None => {
+                        return self.pass_on(&self.standing(), about, call).await;
+                    }
+                }
             }
             if call.idempotency_key.as_deref().is_some_and(|key| !keys::is_valid(key)) {
                 return self.refuse_key(about);

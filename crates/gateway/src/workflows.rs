@@ -15,6 +15,8 @@ use tracing::{info, warn};
 use crate::jobs::stream_config;
 
 const SETUP_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often the queue is looked for while the connection lasts.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
 
 #[derive(Debug, thiserror::Error)]
 enum Failure {
@@ -32,27 +34,38 @@ pub(crate) struct RunnerQueue {
     pub(crate) ack_wait: Duration,
 }
 
+/// What was logged last.
+#[derive(Debug, PartialEq, Eq)]
+enum State {
+    Ready,
+    Failing,
+}
+
 impl RunnerQueue {
-    /// Creates the queue, and again after each loss of the connection: a server may have lost it.
+    /// Creates the queue, and again after each loss of the connection and from time to time: a server may
+    /// have lost it.
     pub(crate) async fn run(self, stop: CancellationToken) {
         let mut delays = RetryDelays::forever(Duration::from_millis(100), Duration::from_secs(5));
-        let mut is_failing = false;
+        let mut state = None;
         while !stop.is_cancelled() {
             match self.create().await {
                 Ok(broker) => {
                     delays.reset();
-                    is_failing = false;
-                    info!("Workflow queue ready.");
+                    if state.replace(State::Ready) != Some(State::Ready) {
+                        info!("Workflow queue ready.");
+                    }
                     let mut connections = broker.connections.clone();
                     connections.mark_unchanged();
                     select! {
                         () = stop.cancelled() => return,
                         // Cancel-safe.
                         _ = connections.changed() => {}
+                        // An operator may have removed it.
+                        () = sleep(LOOK_EVERY) => {}
                     }
                 }
                 Err(error) => {
-                    if !std::mem::replace(&mut is_failing, true) {
+                    if state.replace(State::Failing) != Some(State::Failing) {
                         warn!(error = %Chain(&error), "Workflow queue not ready; retrying.");
                     }
                     select! {

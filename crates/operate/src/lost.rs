@@ -50,6 +50,13 @@ impl HandoffQueue {
         timeout(READ_TIMEOUT, looking).await.map_err(Error::nats)?
     }
 
+    /// Returns whether the queue has only messages that are not a handoff which was last published at
+    /// `sent_at`.
+    pub fn cannot_have(&self, kind: Kind, sent_at: OffsetDateTime) -> bool {
+        !self.subjects.contains(&Subject::Handoff(kind).to_string())
+            || self.oldest_at > sent_at + CLOCK_TOLERANCE
+    }
+
     /// Returns whether a handoff that was first published at `begun_at` and last at `sent_at`, and has no
     /// answer, is to be published again. A queue without a message of its kind has lost it, and so has one
     /// with only later messages.
@@ -60,8 +67,7 @@ impl HandoffQueue {
         sent_at: OffsetDateTime,
         now: OffsetDateTime,
     ) -> bool {
-        !self.subjects.contains(&Subject::Handoff(kind).to_string())
-            || self.oldest_at > sent_at + CLOCK_TOLERANCE
+        self.cannot_have(kind, sent_at)
             // The pauses double, so that a queue that is worked off slowly does not fill with copies.
             || now - sent_at >= (sent_at - begun_at).max(MAX_WAIT)
     }
@@ -82,11 +88,16 @@ pub async fn ids_not_in(
     if found.cached_info().state.messages == 0 {
         return Ok(ids);
     }
-    let mut from = 1;
+    let has_messages = has_messages_on(broker, stream, subject).await?;
+    let (mut from, mut has_read) = (1, false);
     for _ in 0..READS {
         let batch = broker::read_batch(&broker.jetstream, stream, subject, from, BATCH).await?;
-        let Some(last) = batch.last() else { return Ok(ids) };
-        from = last.sequence + 1;
+        let Some(last) = batch.last() else {
+            // There are messages: nobody answered, or a replica that does not have them yet.
+            let is_unknown = has_messages && !has_read;
+            return Ok(if is_unknown { BTreeSet::new() } else { ids });
+        };
+        (from, has_read) = (last.sequence + 1, true);
         for id in batch.iter().filter_map(&id_of) {
             ids.remove(&id);
         }
@@ -95,6 +106,16 @@ pub async fn ids_not_in(
         }
     }
     Ok(BTreeSet::new())
+}
+
+/// Returns whether a stream has messages on a subject.
+async fn has_messages_on(broker: &Broker, stream: &str, subject: &str) -> Result<bool, Error> {
+    let looking = async {
+        let stream = broker.jetstream.get_stream_no_info(stream).await.map_err(Error::nats)?;
+        let mut found = stream.info_with_subjects(subject).await.map_err(Error::nats)?;
+        Ok(found.try_next().await.map_err(Error::nats)?.is_some())
+    };
+    timeout(READ_TIMEOUT, looking).await.map_err(Error::nats)?
 }
 
 #[cfg(test)]

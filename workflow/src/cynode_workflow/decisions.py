@@ -22,6 +22,7 @@ from cynode_workflow.plan import (
     ready,
 )
 from cynode_workflow.state import Event, PlannedStep, Question, Review, State, cut, cut_with_note
+from cynode_workflow.texts import without_nul
 from cynode_workflow.words import Answer, read_answer, read_approval
 
 NODE = "decide_next"
@@ -267,7 +268,7 @@ class _Decision:
     def _remember(self, step: PlannedStep, question: Question) -> None:
         step["answers"] = [
             *step.get("answers", []),
-            {"question": question["text"], "answer": question["answer"]},
+            without_nul({"question": question["text"], "answer": question["answer"]}),
         ]
 
     def _review_anew(self, step: PlannedStep, error: str | None) -> None:

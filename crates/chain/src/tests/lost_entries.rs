@@ -161,7 +161,8 @@ async fn chain_that_is_not_the_beginning_of_the_own_one_is_left_alone() {
 
     // Another process has settled the message that the chain was claimed with.
     let job = JobId::now();
-    let mut settled = Tail::new(JobChain { job, node: "n1", is_queued: false }, Vec::new(), 0);
+    let chain = JobChain { job, node: "n1", is_queued: false };
+    let mut settled = Tail::new(chain, Vec::new(), 0, Instant::now());
     append(&mut settled, &streams, "claimed").await;
     append(&mut settled, &streams, "started").await;
     lose_last(&streams, job, 1).await;

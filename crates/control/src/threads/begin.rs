@@ -195,6 +195,11 @@ async fn joined(
     found: turn::Model,
 ) -> Result<(turn::Model, Option<String>), ToolError> {
     if cancel::is_cancelled(context, &found.id).await? {
+        if found.sent_at.is_none() {
+            cancel::end_unsent(context, &found).await?;
+            let ended = turn::Entity::find_by_id(&found.id).one(&context.db).await?;
+            return Ok((ended.unwrap_or(found), None));
+        }
         return Ok((found, None));
     }
     match issue_lease(context, &found).await {

@@ -44,6 +44,11 @@ impl Session {
         self.progress.borrow().to_unrecorded()
     }
 
+    /// Notes that an earlier process may have made calls.
+    pub(crate) fn note_earlier_calls(&self) {
+        self.progress.send_modify(|progress| progress.has_acted = true);
+    }
+
     /// Waits until there is such a call.
     pub(crate) async fn wait_for_unrecorded(&self) -> Unrecorded {
         let mut progress = self.progress.subscribe();

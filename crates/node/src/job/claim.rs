@@ -83,6 +83,7 @@ struct EarlierAttempts {
 
 pub(super) async fn claim(streams: &Streams, job: &Job, claimant: Claimant<'_>) -> Result<Claim, Loss> {
     for _ in 0..MAX_CONFLICTS {
+        let looked_at = Instant::now();
         let found = streams.messages_under(streams::JOB_RUNS, &Pattern::JobRun(job.job_id)).await;
         if found.iter().any(|message| is_result(&message.subject)) {
             return Ok(Claim::Ended);
@@ -103,7 +104,7 @@ pub(super) async fn claim(streams: &Streams, job: &Job, claimant: Claimant<'_>) 
             return Ok(Claim::LeftToOthers);
         }
         let end = found.last().map_or(0, |last| last.sequence);
-        match append_claim(streams, job, claimant, &past, end).await {
+        match append_claim(streams, job, claimant, &past, (end, looked_at)).await {
             Ok(journal) => {
                 return Ok(match unrunnable {
                     Some(why) => Claim::Unrunnable(journal, why),
@@ -122,11 +123,11 @@ async fn append_claim(
     job: &Job,
     claimant: Claimant<'_>,
     past: &EarlierAttempts,
-    end: u64,
+    (end, looked_at): (u64, Instant),
 ) -> Result<SharedJournal, Loss> {
     let attempt = past.attempts + 1;
     let chain = JobChain { job: job.job_id, node: claimant.node.clone(), queued: claimant.holder.message };
-    let mut tail = Tail::new(chain, Vec::new(), end);
+    let mut tail = Tail::new(chain, Vec::new(), end, looked_at);
     let claimed = Record::Claimed(Claimed {
         attempt,
         node: claimant.node.clone(),

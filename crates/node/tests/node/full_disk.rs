@@ -48,7 +48,7 @@ async fn wait_until_ready(node: &NodeProcess) {
 async fn job_is_left_to_others_by_a_node_that_cannot_begin_its_audit() {
     let (stage, server) = (Stage::start().await, server().await);
     let _healthy = node(&stage, "healthy", &server).await.set("node.slots", "1").start().await;
-    let long = stage.script("echo started; sleep 8", json!({})).await;
+    let long = stage.script("echo started; sleep 120", json!({})).await;
     stage.wait_for_log(&long, "started").await;
     let builder = node(&stage, "broken", &server).await;
     let broken = builder.start().await;
@@ -58,6 +58,7 @@ async fn job_is_left_to_others_by_a_node_that_cannot_begin_its_audit() {
     let id = job(&stage, "call local.echo | grep echoed").await;
     broken.wait_for_log("Job not run; handing it back.").await;
     wait_until_not_ready(&broken).await;
+    stage.call("sandbox.job.cancel", json!({ "job_id": long })).await;
     let job = stage.ended(&id).await;
     let ended = (&job["exit_code"], &job["node_id"], &job["attempt"]);
     assert_eq!(ended, (&json!(0), &json!("healthy"), &json!(2)), "{job}");
@@ -114,7 +115,7 @@ async fn job_moves_to_another_node_when_the_disk_is_full_before_its_first_call()
     let nodes = [builders[0].start().await, builders[1].start().await];
     // What is denied has a line, too: they take what room there is at the end of the file.
     let refused = "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do call local.none; done";
-    let id = job(&stage, &format!("echo started; sleep 3; {refused}; call local.echo | grep echoed")).await;
+    let id = job(&stage, &format!("echo started; sleep 6; {refused}; call local.echo | grep echoed")).await;
     stage.wait_for_log(&id, "started").await;
     let first = stage.running_on(&id).await;
     let full = nodes.iter().position(|node| node.id == first).unwrap();

@@ -163,7 +163,7 @@ async fn node_with_unreadable_orders_takes_no_jobs_until_the_gateway_answers() {
     stage.gateway.kill();
     std::fs::write(builder.data().join("orders.json"), "{").unwrap();
     let again = builder.start().await;
-    again.wait_for_log("Kept orders unreadable").await;
+    again.wait_for_log("Orders file unreadable").await;
     again.wait_for_log("the last orders stay in force").await;
     assert!(again.readiness().await.contains("cordoned"), "{}", again.log());
     stage.gateway.start_again().await;

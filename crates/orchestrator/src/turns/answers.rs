@@ -15,7 +15,7 @@ use async_nats::jetstream::{
     consumer::{AckPolicy, DeliverPolicy, PullConsumer, pull},
 };
 use broker::{Broker, Chain, Unavailable, retry::RetryDelays};
-use contract::thread::{GetTurn, RESEND_AFTER_SECONDS, Turn, TurnAnswer};
+use contract::thread::{GetTurn, Turn, TurnAnswer};
 use futures_util::StreamExt;
 use operate::answer;
 use subjects::{Answer, HandoffId, Pattern, Role, Subject};
@@ -28,16 +28,19 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 use uuid::Uuid;
 
-use super::{Turns, outcome::outcome};
+use super::{
+    Turns,
+    outcome::{cancelled, outcome},
+};
+use crate::gateway::CallError;
 
 const BATCH: usize = 256;
 const HEARTBEAT: Duration = Duration::from_secs(5);
 /// The server removes the consumer of a process that is gone.
 const INACTIVE_AFTER: Duration = Duration::from_secs(60);
-/// A request also looks for its answer itself, should the consumer be stuck.
+/// A request also looks for its answer itself, should the consumer be stuck, and asks whether its turn has
+/// ended without an answer of a worker.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
-/// After this time a request also asks whether its turn has ended without an answer of a worker.
-const ENDED_AFTER: Duration = Duration::from_secs(RESEND_AFTER_SECONDS);
 const MAX_REMEMBERED: usize = 10_000;
 
 /// The requests that wait for an answer.
@@ -71,9 +74,12 @@ pub(crate) struct Expected {
     user: String,
     answer: oneshot::Receiver<TurnAnswer>,
     waiting: Arc<Mutex<Waiting>>,
-    since: Instant,
     look_at: Instant,
 }
+
+/// It is not known whether the stream has an answer.
+#[derive(Debug)]
+pub(super) struct AnswerUnknown;
 
 #[derive(Debug, thiserror::Error)]
 enum FollowError {
@@ -107,7 +113,7 @@ impl Answers {
         waiting.since.insert(number, since);
         drop(waiting);
         let (user, waiting) = (user.to_owned(), self.waiting.clone());
-        Expected { id, number, user, answer, waiting, since, look_at: since + LOOK_EVERY }
+        Expected { id, number, user, answer, waiting, look_at: since + LOOK_EVERY }
     }
 
     /// Returns how long the oldest request waits.
@@ -164,9 +170,7 @@ impl Expected {
             }
             self.look_at = Instant::now() + LOOK_EVERY;
             turns.look_for_answer(self.id).await;
-            if self.since.elapsed() >= ENDED_AFTER {
-                turns.look_for_end(self.id, &self.user).await;
-            }
+            turns.look_for_end(self.id, &self.user).await;
         }
     }
 }
@@ -194,36 +198,43 @@ impl Turns {
 
     /// Looks for an answer in the stream and delivers it.
     pub(super) async fn look_for_answer(&self, id: HandoffId) {
-        if let Some(answer) = self.find_answer(id).await {
+        if let Ok(Some(answer)) = self.find_answer(id).await {
             self.answers.deliver(id, &answer);
         }
     }
 
     /// Looks at the gateway for the end of a turn that no worker answers, and delivers it. Another
-    /// orchestrator may have found it.
+    /// orchestrator may have found it. A turn that was deleted with its thread was cancelled.
     async fn look_for_end(&self, id: HandoffId, user: &str) {
         let Ok(user_id) = user.parse() else { return };
         match self.gateway.call(&GetTurn { user_id, handoff_id: id }).await {
             Ok(Turn { answer: Some(answer), .. }) => self.answers.deliver(id, &answer),
             Ok(_) => {}
+            Err(CallError::Failed { code, .. }) if code == "not_found" => {
+                self.answers.deliver(id, &cancelled());
+            }
             Err(error) => debug!(handoff.id = %id, error = %Chain(&error), "Turn not looked at; retrying."),
         }
     }
 
     /// Returns the answer of a turn if it is in the stream.
-    pub(super) async fn find_answer(&self, id: HandoffId) -> Option<TurnAnswer> {
-        let broker = self.nats.broker().await.ok()?;
+    pub(super) async fn find_answer(&self, id: HandoffId) -> Result<Option<TurnAnswer>, AnswerUnknown> {
+        let broker = self.nats.broker().await.map_err(|_| AnswerUnknown)?;
         let (runs, subject) = (broker.layout.runs(Role::ProjectManager), Subject::Completion(id));
-        match broker::last_on(&broker.jetstream, runs, &subject).await {
-            Ok(stored) => {
-                let stored = stored?;
-                read(id, &stored.subject, Some(&stored.headers), &stored.payload)
-            }
-            Err(error) => {
-                debug!(handoff.id = %id, error = %Chain(&error), "Answer not looked up; retrying.");
-                None
-            }
-        }
+        let stored = broker::last_on(&broker.jetstream, runs, &subject).await.map_err(|error| {
+            debug!(handoff.id = %id, error = %Chain(&error), "Answer not looked up; retrying.");
+            AnswerUnknown
+        })?;
+        let Some(stored) = stored else { return Ok(None) };
+        // One that cannot be read is an answer all the same: a newer build may have written it.
+        read(id, &stored.subject, Some(&stored.headers), &stored.payload).map(Some).ok_or(AnswerUnknown)
+    }
+
+    /// Returns whether no worker has claimed a handoff, as far as is known.
+    pub(super) async fn is_unclaimed(&self, id: HandoffId) -> bool {
+        let Ok(broker) = self.nats.broker().await else { return false };
+        let (runs, run) = (broker.layout.runs(Role::ProjectManager), Pattern::Run(Role::ProjectManager, id));
+        matches!(broker::last_on(&broker.jetstream, runs, &run).await, Ok(None))
     }
 
     /// Delivers an answer if a request waits for it.

@@ -127,7 +127,7 @@ impl Turns {
         if begun.outcome != BeginOutcome::Busy {
             return Ok(begun);
         }
-        let Some(answer) = self.find_answer(begun.turn.handoff_id).await else { return Ok(begun) };
+        let Ok(Some(answer)) = self.find_answer(begun.turn.handoff_id).await else { return Ok(begun) };
         self.end(begun.turn.handoff_id, answer).await;
         self.gateway.call(begin).await.map_err(not_begun)
     }

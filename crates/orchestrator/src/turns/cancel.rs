@@ -10,7 +10,7 @@ use subjects::{HandoffId, Kind, ScopeId, Subject, Timestamp};
 use tokio::time::timeout;
 use tracing::{debug, info};
 
-use super::{Turns, outcome};
+use super::{Turns, answers::AnswerUnknown, outcome};
 use crate::{crash_points::Point, error::ApiError, gateway::CallError};
 
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(3);
@@ -56,16 +56,18 @@ impl Turns {
         }
         let queue = self.look_at_queue(broker).await;
         for DueCancel { handoff_id: id, sent_at } in cancels {
-            if let Some(answer) = self.find_answer(id).await {
-                self.end(id, answer).await;
-                continue;
-            }
+            let is_unanswered = match self.find_answer(id).await {
+                Ok(Some(answer)) => {
+                    self.end(id, answer).await;
+                    continue;
+                }
+                Ok(None) => true,
+                Err(AnswerUnknown) => false,
+            };
             publish_cancel(broker, id).await;
             let sent_at = sent_at.and_then(|text| text.parse::<Timestamp>().ok());
-            let (Some(queue), Some(sent_at)) = (&queue, sent_at) else { continue };
-            // As if it was just sent: only a queue that cannot have it has lost it.
-            let sent_at = sent_at.at();
-            let has_lost = |kind: &Kind| queue.has_lost(*kind, sent_at, sent_at, sent_at);
+            let (true, Some(queue), Some(sent_at)) = (is_unanswered, &queue, sent_at) else { continue };
+            let has_lost = |kind: &Kind| queue.cannot_have(*kind, sent_at.at());
             if [Kind::Chat, Kind::Continue].iter().all(has_lost) {
                 self.end_without_work(id, outcome::cancelled()).await;
                 info!(handoff.id = %id, "Handoff lost after its cancel; turn ended.");

@@ -8,7 +8,7 @@ use subjects::{HandoffId, Kind, Role, Timestamp};
 use time::OffsetDateTime;
 use tracing::debug;
 
-use super::{Turns, refused::Refused};
+use super::{Turns, answers::AnswerUnknown, refused::Refused};
 
 /// What became of a handoff.
 #[derive(Debug)]
@@ -41,13 +41,19 @@ impl Turns {
         begun_at: &Timestamp,
         sent_at: &Timestamp,
     ) -> Fate {
-        if let Some(answer) = self.find_answer(id).await {
-            return Fate::Answered(answer);
-        }
-        if let Some(answer) = refused.get(&id) {
-            return Fate::Refused(answer.clone());
+        match self.find_answer(id).await {
+            Ok(Some(answer)) => return Fate::Answered(answer),
+            Ok(None) => {}
+            Err(AnswerUnknown) => return Fate::Queued,
         }
         let (begun_at, sent_at, now) = (begun_at.at(), sent_at.at(), OffsetDateTime::now_utc());
+        if let Some(answer) = refused.of(id, sent_at)
+            // Another message of it may wait, and a worker that has claimed it answers it.
+            && queue.is_none_or(|queue| queue.cannot_have(kind, sent_at))
+            && self.is_unclaimed(id).await
+        {
+            return Fate::Refused(answer.clone());
+        }
         let is_lost = queue.is_some_and(|queue| queue.has_lost(kind, begun_at, sent_at, now));
         if is_lost { Fate::Lost } else { Fate::Queued }
     }

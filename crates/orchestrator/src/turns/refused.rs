@@ -27,8 +27,18 @@ const MAX_LETTERS: u64 = 1_000;
 /// How much the clocks of gateways and NATS may differ.
 const CLOCK_TOLERANCE: Duration = Duration::from_secs(60);
 
-/// Handoffs that workers refused without an answer, each with what is stored as its answer.
-pub(crate) type Refused = HashMap<HandoffId, TurnAnswer>;
+/// Handoffs that workers refused without an answer, each with the time of its newest dead letter and what is
+/// stored as its answer.
+#[derive(Debug, Default)]
+pub(crate) struct Refused(HashMap<HandoffId, (OffsetDateTime, TurnAnswer)>);
+
+impl Refused {
+    /// Returns the answer of a handoff that was refused after it was last published.
+    pub(super) fn of(&self, id: HandoffId, sent_at: OffsetDateTime) -> Option<&TurnAnswer> {
+        let (refused_at, answer) = self.0.get(&id)?;
+        (*refused_at >= sent_at - CLOCK_TOLERANCE).then_some(answer)
+    }
+}
 
 #[derive(Debug, thiserror::Error)]
 enum LettersError {
@@ -44,14 +54,14 @@ impl Turns {
     /// Returns those of some handoffs that workers refused. None if the dead letters cannot be read.
     pub(crate) async fn refused_among(&self, broker: &Broker, handoffs: &[Handoff]) -> Refused {
         let Some(since) = handoffs.iter().map(|handoff| handoff.issued_at.at()).min() else {
-            return Refused::new();
+            return Refused::default();
         };
         let reading = self.read_letters(broker, handoffs, since - CLOCK_TOLERANCE);
         let read = timeout(READ_TIMEOUT, reading).await.unwrap_or(Err(LettersError::TimedOut));
         read.unwrap_or_else(|error| {
             let error = Chain(&error);
             warn!(%error, "Dead letters not read; refused handoffs count as lost.");
-            Refused::new()
+            Refused::default()
         })
     }
 
@@ -67,13 +77,13 @@ impl Turns {
         let state = &stream.cached_info().state;
         let last = state.last_sequence;
         let mut from = state.first_sequence.max(last.saturating_sub(MAX_LETTERS - 1)).max(1);
-        let mut refused = Refused::new();
+        let mut refused = Refused::default();
         while from <= last {
             let limit = last - from + 1;
             let batch = broker::read_batch(&broker.jetstream, streams::DEAD, &filter, from, limit).await?;
             let Some(newest) = batch.last() else { break };
             from = newest.sequence + 1;
-            refused.extend(
+            refused.0.extend(
                 batch
                     .iter()
                     .filter(|message| message.time >= since)
@@ -88,7 +98,7 @@ impl Turns {
         &self,
         message: &StreamMessage,
         wanted: &HashMap<HandoffId, &Handoff>,
-    ) -> Option<(HandoffId, TurnAnswer)> {
+    ) -> Option<(HandoffId, (OffsetDateTime, TurnAnswer))> {
         let letter = DeadLetter::read(&message.subject, &message.headers).ok()?;
         if !is_refusal(letter.reason) {
             return None;
@@ -99,7 +109,7 @@ impl Turns {
             return None;
         }
         let text = format!("the workers refused it: {}", redact_by_kind(&letter.message));
-        Some((handoff.id, outcome::failed(letter.reason, text)))
+        Some((handoff.id, (message.time, outcome::failed(letter.reason, text))))
     }
 
     /// Returns whether a message that was refused is one that an orchestrator with this key published.
@@ -131,9 +141,10 @@ fn is_refusal(reason: ErrorCode) -> bool {
         | ErrorCode::UntrustedProducer
         | ErrorCode::NotForPma
         | ErrorCode::StaleHandoff
-        | ErrorCode::ScopeMismatch
         | ErrorCode::Poisoned => true,
-        ErrorCode::DeadlineExceeded
+        // Of a copy: another message has the id.
+        ErrorCode::ScopeMismatch
+        | ErrorCode::DeadlineExceeded
         | ErrorCode::Cancelled
         | ErrorCode::ToolRejected
         | ErrorCode::ToolFailed

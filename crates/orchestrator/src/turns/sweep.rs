@@ -39,8 +39,7 @@ impl Turns {
                 return;
             }
         };
-        // Boxed, since the future is large.
-        Box::pin(self.sweep_cancels(&broker, unsent.cancels)).await;
+        let cancels = unsent.cancels;
         let (sent, unsent): (Vec<_>, Vec<_>) =
             unsent.turns.into_iter().partition(|unsent| unsent.turn.sent_at.is_some());
         for unsent in unsent {
@@ -49,6 +48,8 @@ impl Turns {
                 info!(handoff.id = %unsent.turn.handoff_id, "Handoff published that was left behind.");
             }
         }
+        // Boxed, since the futures are large.
+        Box::pin(self.sweep_cancels(&broker, cancels)).await;
         Box::pin(self.sweep_sent(&broker, sent)).await;
     }
 

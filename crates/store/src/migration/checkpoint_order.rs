@@ -3,6 +3,8 @@
 
 use sea_orm_migration::{prelude::*, schema::*, sea_orm::DbBackend};
 
+use super::Index;
+
 pub(super) struct CheckpointOrder;
 
 impl MigrationName for CheckpointOrder {
@@ -11,12 +13,17 @@ impl MigrationName for CheckpointOrder {
     }
 }
 
-/// The number of a checkpoint that is there already: how many of its workflow were stored until then.
-const NUMBER: &str = "(SELECT COUNT(*) FROM workflow_history earlier \
-                      WHERE earlier.task_id = workflow_history.task_id \
-                      AND (earlier.created_at < workflow_history.created_at \
-                      OR (earlier.created_at = workflow_history.created_at \
-                      AND earlier.checkpoint_id <= workflow_history.checkpoint_id)))";
+/// Numbers the checkpoints that are there already. Those of one epoch are of one runner, whose ids are in
+/// order. The times of their rows are of gateways whose clocks may differ.
+const NUMBER: &str = "UPDATE workflow_history SET sequence = numbered.place FROM ( \
+                      SELECT task_id, namespace, checkpoint_id, ROW_NUMBER() OVER ( \
+                      PARTITION BY task_id ORDER BY epoch, checkpoint_id, namespace) AS place \
+                      FROM workflow_history) numbered \
+                      WHERE workflow_history.task_id = numbered.task_id \
+                      AND workflow_history.namespace = numbered.namespace \
+                      AND workflow_history.checkpoint_id = numbered.checkpoint_id";
+/// With all that finds the newest checkpoints, so that their large states are not read for it.
+const ORDER: Index = Index::plain("workflow_history", &["task_id", "sequence", "namespace", "checkpoint_id"]);
 
 #[async_trait::async_trait]
 impl MigrationTrait for CheckpointOrder {
@@ -31,15 +38,13 @@ impl MigrationTrait for CheckpointOrder {
         let add = Table::alter().table("workflow_history").add_column(&mut sequence).to_owned();
         manager.alter_table(add).await?;
         let connection = manager.get_connection();
-        let number =
-            Query::update().table("workflow_history").value("sequence", Expr::cust(NUMBER)).to_owned();
-        connection.execute(&number).await?;
+        connection.execute_unprepared(NUMBER).await?;
         if !is_sqlite {
             // A gateway of before that still runs is refused by the database; its runner calls again.
             let required = "ALTER TABLE workflow_history ALTER COLUMN sequence SET NOT NULL";
             connection.execute_unprepared(required).await?;
         }
-        Ok(())
+        manager.create_index(ORDER.statement()).await
     }
 
     async fn down(&self, _manager: &SchemaManager) -> Result<(), DbErr> {

@@ -41,6 +41,8 @@ async def collect_result(state: State, runtime: Runtime[RunContext]) -> dict[str
         if result is None:
             # Cancelled together with the workflow; that attempt does not count.
             step["status"] = "pending"
+            # What was approved may have had its effect.
+            step.pop("approved", None)
             attempts[name] = max(0, attempts.get(name, 1) - 1)
             continue
         step["status"] = "ended"

@@ -31,7 +31,8 @@ async def dispatch_step(sent: Dispatch, runtime: Runtime[RunContext]) -> dict[st
     try:
         for number in range(MAX_CANCELLED):
             begun["key"] = f"{key_base(runtime)}/{number}"
-            if not await _begin(context, begun, sent):
+            # What was approved is not begun anew unasked.
+            if not await _begin(context, begun, sent) or sent["step"].get("approved"):
                 break
     except StaleEpoch:
         raise

@@ -142,15 +142,19 @@ async fn checkpoints_of_a_postgres_store_of_before_are_numbered() {
     upgrade(World::with(&[("store.url", &url), ("store.patience", "30s")], &[]).await, &url).await;
 }
 
-/// A store of the release before has no order but the times of its rows.
+/// A store of the release before has no order but that of epochs, and of ids within one.
 async fn upgrade(mut world: World, url: &str) {
     let (task, epoch) = world.taken("build").await;
-    for id in ["b1", "a1"] {
+    for id in ["b1", "b2"] {
         world.runs("workflow.checkpoint.put", put(&task, epoch, id)).await;
     }
+    world.release(&task, epoch, json!({ "handed_back": {} })).await;
+    let epoch = world.acquire(&task, 1).await["epoch"].as_i64().expect("an epoch");
+    world.runs("workflow.checkpoint.put", put(&task, epoch, "a1")).await;
     world.gateway.kill();
     let store = Database::connect(url).await.expect("the store opens");
     for statement in [
+        "DROP INDEX workflow_history_by_task_id_sequence_namespace_checkpoint_id",
         "ALTER TABLE workflow_history DROP COLUMN sequence",
         "DELETE FROM seaql_migrations WHERE version = 'm0018_checkpoint_order'",
     ] {
@@ -159,9 +163,9 @@ async fn upgrade(mut world: World, url: &str) {
     store.close().await.expect("closed");
     world.gateway.start_again().await;
     let list = json!({ "task_id": task, "epoch": epoch });
-    assert_eq!(ids(&world.runs("workflow.checkpoint.list", list.clone()).await), ["a1", "b1"]);
+    assert_eq!(ids(&world.runs("workflow.checkpoint.list", list.clone()).await), ["a1", "b2", "b1"]);
     world.runs("workflow.checkpoint.put", put(&task, epoch, "a0")).await;
-    assert_eq!(ids(&world.runs("workflow.checkpoint.list", list).await), ["a0", "a1", "b1"]);
+    assert_eq!(ids(&world.runs("workflow.checkpoint.list", list).await), ["a0", "a1", "b2", "b1"]);
 }
 
 /// Writes are kept or replaced, and come in the order that LangGraph expects.
