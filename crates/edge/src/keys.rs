@@ -149,9 +149,11 @@ impl Keys {
         Claimed::Fresh(Claim { keys: self.clone(), key, call, ended })
     }
 
-    /// Returns what became of the call that used a key; `None` if none did.
+    /// Returns what became of this call under this key; `None` if it was not made here. Another call may have
+    /// used the key.
     pub(crate) fn find(&self, key: &str, tool: &str, arguments_digest: &str) -> Option<Claimed> {
-        self.lock().find(&digest_of_key(key), &digest_of_call(tool, arguments_digest))
+        let found = self.lock().find(&digest_of_key(key), &digest_of_call(tool, arguments_digest))?;
+        (!matches!(found, Claimed::Refused(Refusal::Reused))).then_some(found)
     }
 
     /// The state is never left half changed, so a poisoned lock is safe to use.
