@@ -5,7 +5,7 @@ use sea_orm::{ColumnTrait, Condition, EntityTrait, ExprTrait, QueryFilter, Query
 
 use store::entity::{job, project, task};
 
-use super::{Context, ToolError};
+use crate::{Context, ToolError};
 
 /// The user, project and task that a confined caller may access, besides what belongs to the whole system.
 #[derive(Clone, Debug)]

@@ -18,7 +18,7 @@ use subjects::{
 };
 use uuid::Uuid;
 
-use super::{ToolError, check, profiles};
+use crate::{ToolError, arguments::check, profiles};
 use store::{
     NewMessage, Outbox, clock,
     entity::{lease, project, task},

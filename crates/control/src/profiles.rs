@@ -6,7 +6,7 @@ use serde_json::Value;
 use store::entity::{preference, system_setting};
 use subjects::PreferenceScope;
 
-use super::ToolError;
+use crate::ToolError;
 
 /// Returns the memory profile that an administrator has set for a user; `None` if none is set.
 pub(super) async fn of_user(

@@ -9,7 +9,7 @@ use sea_orm::DatabaseExecutor;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
-use super::{AttributionSlot, LeaseIssuer, Memories, Sandboxes, ToolError, VisibleTools};
+use crate::{AttributionSlot, LeaseIssuer, Memories, Sandboxes, ToolError, VisibleTools};
 use policy::{Caller, MemoryProfile, Scope, ScopedId, Switch};
 use store::Store;
 

@@ -12,7 +12,7 @@ use subjects::ScopeId;
 pub(super) use self::dependents::{
     Locked, cancel, give_owner, lock_with_all_dependents, lock_with_neighbours, set_status,
 };
-use super::{Context, ToolError, check, confinement::Confinement};
+use crate::{Context, ToolError, arguments::check, confinement::Confinement};
 
 const FINAL: [Status; 3] = [Status::Completed, Status::Failed, Status::Canceled];
 

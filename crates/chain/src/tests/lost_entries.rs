@@ -34,7 +34,7 @@ async fn lose_last(streams: &Streams<Failures>, job: JobId, count: usize) {
 }
 
 #[track_caller]
-fn assert_fenced<T: std::fmt::Debug>(found: Result<T, Loss>) {
+fn assert_fenced<T: std::fmt::Debug>(found: &Result<T, Loss>) {
     assert!(matches!(found, Err(Loss::Fenced)), "{found:?}");
 }
 
@@ -118,11 +118,11 @@ async fn owner_that_began_anew_is_not_taken_for_the_own_chain() {
         let before = stored(&streams, job).await;
         tokio::time::sleep(TAIL_CONFIRMATION_LIFETIME).await;
         assert!(first.check_overtaken(&streams).await.unwrap());
-        assert_fenced(first.append(&streams, Bytes::from_static(b"next")).await);
-        assert_fenced(first.close(&streams, Bytes::new).await);
-        assert_fenced(first.settle(&streams).await);
+        assert_fenced(&first.append(&streams, Bytes::from_static(b"next")).await);
+        assert_fenced(&first.close(&streams, Bytes::new).await);
+        assert_fenced(&first.settle(&streams).await);
         let sequence = first.sequence();
-        assert_fenced(first.close_after_conflict(&streams, sequence).await);
+        assert_fenced(&first.close_after_conflict(&streams, sequence).await);
         assert_eq!(stored(&streams, job).await, before);
         assert!(!second.check_overtaken(&streams).await.unwrap());
     }
@@ -137,14 +137,14 @@ async fn of_an_owner_and_a_claim_the_first_to_write_wins() {
         lose_last(&streams, job, lost).await;
         let mut second = tail(job, "n2", stored(&streams, job).await.1);
         append(&mut first, &streams, "next").await;
-        assert_fenced(second.append(&streams, Bytes::from_static(b"claimed too")).await);
+        assert_fenced(&second.append(&streams, Bytes::from_static(b"claimed too")).await);
 
         let (job, mut first) = written(&streams).await;
         lose_last(&streams, job, lost).await;
         let mut second = tail(job, "n2", stored(&streams, job).await.1);
         append(&mut second, &streams, "claimed too").await;
         let before = stored(&streams, job).await;
-        assert_fenced(first.append(&streams, Bytes::from_static(b"next")).await);
+        assert_fenced(&first.append(&streams, Bytes::from_static(b"next")).await);
         assert_eq!(stored(&streams, job).await, before, "{lost}");
         append(&mut second, &streams, "next too").await;
     }
@@ -156,7 +156,7 @@ async fn chain_that_is_not_the_beginning_of_the_own_one_is_left_alone() {
     let streams = provisioned(&nats).await;
     let (job, mut tail) = written(&streams).await;
     lose(&streams, job, &[1, 3]).await;
-    assert_fenced(tail.append(&streams, Bytes::from_static(b"next")).await);
+    assert_fenced(&tail.append(&streams, Bytes::from_static(b"next")).await);
     assert_eq!(stored(&streams, job).await.0, ["n1 claimed", "n1 called"]);
 
     // Another process has settled the message that the chain was claimed with.
@@ -166,7 +166,7 @@ async fn chain_that_is_not_the_beginning_of_the_own_one_is_left_alone() {
     append(&mut settled, &streams, "claimed").await;
     append(&mut settled, &streams, "started").await;
     lose_last(&streams, job, 1).await;
-    assert_fenced(settled.append(&streams, Bytes::from_static(b"next")).await);
+    assert_fenced(&settled.append(&streams, Bytes::from_static(b"next")).await);
     assert_eq!(stored(&streams, job).await.0, ["n1 claimed"]);
 }
 
@@ -186,6 +186,6 @@ async fn own_entries_are_written_again_after_those_of_another_node() {
 
     // Without any entry of its own, nothing says that the chain is still the one that it claimed.
     lose_last(&streams, job, 3).await;
-    assert_fenced(second.append(&streams, Bytes::from_static(b"late")).await);
+    assert_fenced(&second.append(&streams, Bytes::from_static(b"late")).await);
     assert_eq!(stored(&streams, job).await.0, of_first_node(&ENTRIES));
 }

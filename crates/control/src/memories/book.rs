@@ -15,7 +15,10 @@ use super::{
     MemoryAuthor, MemorySettings, PreparedMemory,
     author::{begins_with, is_ingested, is_of, of_another},
 };
-use crate::{ToolError, check, path};
+use crate::{
+    ToolError,
+    arguments::{check, path},
+};
 
 /// Rows of one statement. Both databases limit the number of values.
 const ROWS_AT_ONCE: usize = 200;

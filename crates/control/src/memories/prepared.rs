@@ -7,7 +7,10 @@ use retrieval::Features;
 use sha2::{Digest, Sha256};
 
 use super::{TOKENIZER, chunks};
-use crate::{ToolError, characters::is_hidden, check, path};
+use crate::{
+    ToolError,
+    arguments::{characters::is_hidden, check, path},
+};
 
 /// The largest text that is kept.
 pub const MAX_TEXT_BYTES: usize = 4 << 20;

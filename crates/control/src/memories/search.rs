@@ -12,7 +12,7 @@ use store::{
 };
 
 use super::{Memories, TOKENIZER, book::has_expired, book::read_tags};
-use crate::{ToolError, check};
+use crate::{ToolError, arguments::check};
 
 const DEFAULT_FOUND: u64 = 5;
 

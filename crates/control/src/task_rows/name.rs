@@ -6,7 +6,7 @@ use sea_orm::{ColumnTrait, Condition, DatabaseExecutor, EntityTrait, QueryFilter
 
 use store::entity::task;
 
-use crate::{ToolError, check};
+use crate::{ToolError, arguments::check};
 
 const MAX_NAME_BYTES: usize = 64;
 /// An attempt fails only when a concurrent call takes the name first, so this many calls may compete for one

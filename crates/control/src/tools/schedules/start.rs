@@ -1,0 +1,251 @@
+//! Starts runs: stores them, queues jobs, and ends those that are replaced or took too long.
+
+use contract::schedule::{Payload, RunState, Trigger};
+use sea_orm::{
+    ActiveModelTrait, ActiveValue::Set, ColumnTrait, DatabaseExecutor, EntityTrait, ExprTrait, QueryFilter,
+    QuerySelect, sea_query::Expr,
+};
+use store::entity::{job, schedule, schedule_run, task};
+use subjects::HandoffId;
+
+use super::rows::{self, payload_of, state_of_job};
+use crate::{
+    ToolError,
+    arguments::check,
+    tools::{
+        jobs::{self, Status},
+        tasks,
+    },
+};
+
+const SECOND_US: i64 = 1_000_000;
+/// How long after its deadline a run may still be answered.
+const ANSWER_GRACE_US: i64 = 60 * SECOND_US;
+
+/// A slot or a moment at which a run starts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Start {
+    pub(super) slot: i64,
+    pub(super) trigger: Trigger,
+    pub(super) now: i64,
+    /// Whether the caller is going to publish the run.
+    pub(super) is_claimed: bool,
+}
+
+/// Stores a run and, if it is one, queues its job. Returns `None` if the slot has its run already.
+pub(super) async fn start(
+    db: &DatabaseExecutor<'_>,
+    schedule: &schedule::Model,
+    start: Start,
+) -> Result<Option<schedule_run::Model>, ToolError> {
+    let Start { slot, trigger, now, is_claimed } = start;
+    let payload = payload_of(schedule)?;
+    let deadline = now.saturating_add(schedule.timeout_seconds.saturating_mul(SECOND_US));
+    let is_job = matches!(payload, Payload::JobSpec { .. });
+    let state = if is_job { RunState::Running } else { RunState::Pending };
+    let id = HandoffId::for_scheduled_run(&schedule.id, trigger.as_str(), slot).to_string();
+    let mut row = schedule_run::Model {
+        state: state.as_str().to_owned(),
+        payload: (!is_job).then(|| schedule.payload.clone()),
+        claimed_at: is_claimed.then_some(now),
+        deadline_at: deadline,
+        timeout_at: Some(deadline.saturating_add(ANSWER_GRACE_US)),
+        job_id: is_job.then(|| id.clone()),
+        ..blank_run(schedule, id, trigger, slot, now)
+    };
+    if !insert(db, row.clone()).await? {
+        return Ok(None);
+    }
+    if let Payload::JobSpec { kind, payload, task_id, node_id } = payload {
+        match find_task(db, schedule, task_id.map(String::from), now).await? {
+            Ok(task_id) => {
+                let payload = serde_json::Value::Object(payload).to_string();
+                let job = job::Model {
+                    node_id: node_id.map(String::from),
+                    run_id: Some(row.id.clone()),
+                    ..job::Model::queued(row.id.clone(), task_id, kind, payload, now)
+                };
+                job::Entity::insert(job::ActiveModel::from(job)).exec_without_returning(db).await?;
+            }
+            Err(why) => row = fail(db, row, now, "task_closed", why).await?,
+        }
+    }
+    Ok(Some(row))
+}
+
+/// Returns a row with what all runs and skipped slots have.
+pub(super) fn blank_run(
+    schedule: &schedule::Model,
+    id: String,
+    trigger: Trigger,
+    slot: i64,
+    now: i64,
+) -> schedule_run::Model {
+    schedule_run::Model {
+        id,
+        schedule_id: schedule.id.clone(),
+        user_id: schedule.user_id.clone(),
+        project_id: schedule.project_id.clone(),
+        slot,
+        trigger: trigger.as_str().to_owned(),
+        state: RunState::Skipped.as_str().to_owned(),
+        skip_reason: None,
+        first_slot: None,
+        slots: None,
+        payload: None,
+        fired_at: now,
+        claimed_at: None,
+        sent_at: None,
+        ended_at: None,
+        deadline_at: now,
+        timeout_at: None,
+        cancel_due_at: None,
+        job_id: None,
+        answer: None,
+        error_code: None,
+    }
+}
+
+/// Inserts a run. Returns false if there is one with its id.
+pub(super) async fn insert(db: &DatabaseExecutor<'_>, row: schedule_run::Model) -> Result<bool, ToolError> {
+    let insert = schedule_run::Entity::insert(schedule_run::ActiveModel::from(row))
+        .on_conflict_do_nothing_on([schedule_run::Column::Id]);
+    Ok(check::was_inserted(&insert.exec_without_returning(db).await?))
+}
+
+/// Ends a run that cannot start.
+pub(super) async fn fail(
+    db: &DatabaseExecutor<'_>,
+    row: schedule_run::Model,
+    now: i64,
+    code: &str,
+    why: String,
+) -> Result<schedule_run::Model, ToolError> {
+    let mut change = schedule_run::ActiveModel::from(row);
+    change.state = Set(RunState::Failed.as_str().to_owned());
+    change.ended_at = Set(Some(now));
+    change.timeout_at = Set(None);
+    change.payload = Set(None);
+    change.job_id = Set(None);
+    change.error_code = Set(Some(code.to_owned()));
+    change.answer = Set(Some(why));
+    Ok(change.update(db).await?)
+}
+
+/// Returns the task of a job: the named one, or one for all jobs of the schedule, which is created with the
+/// first. The inner error says why there is none.
+async fn find_task(
+    db: &DatabaseExecutor<'_>,
+    schedule: &schedule::Model,
+    named: Option<String>,
+    now: i64,
+) -> Result<Result<String, String>, ToolError> {
+    let own = || HandoffId::for_scheduled_run(&schedule.id, "task", 0).to_string();
+    let is_named = named.is_some();
+    let id = named.unwrap_or_else(own);
+    let found = task::Entity::find_by_id(&id).one(db).await?;
+    match found.filter(|row| row.user_id.as_ref().is_none_or(|user| *user == schedule.user_id)) {
+        Some(row) => {
+            let status = tasks::status_of(&row)?;
+            Ok(match tasks::is_final(status) {
+                true => Err(format!("the task {} is {}", row.name, status.as_str())),
+                false => Ok(row.id),
+            })
+        }
+        None if is_named => Ok(Err(format!("task {id} not found"))),
+        None => {
+            let row = task::Model {
+                id,
+                name: schedule.name.clone(),
+                title: schedule.name.clone(),
+                description: format!("The jobs of the schedule {}.", schedule.name),
+                acceptance_criteria: "[]".to_owned(),
+                status: contract::task::Status::Pending.as_str().to_owned(),
+                scope_key: tasks::name::scope_key(schedule.project_id.as_deref(), Some(&schedule.user_id)),
+                project_id: schedule.project_id.clone(),
+                user_id: Some(schedule.user_id.clone()),
+                parent_task_id: None,
+                schedule_id: Some(schedule.id.clone()),
+                run_id: None,
+                position: 0,
+                version: 1,
+                created_at: now,
+                updated_at: now,
+            };
+            Ok(Ok(tasks::name::insert(db, row).await?.id))
+        }
+    }
+}
+
+/// Locks and returns the open runs of a schedule. A run whose job has ended is ended with it.
+pub(super) async fn open_runs(
+    db: &DatabaseExecutor<'_>,
+    schedule: &str,
+) -> Result<Vec<schedule_run::Model>, ToolError> {
+    let open = [RunState::Pending, RunState::Running].map(RunState::as_str);
+    let rows = schedule_run::Entity::find()
+        .filter(schedule_run::Column::ScheduleId.eq(schedule))
+        .filter(schedule_run::Column::State.is_in(open))
+        .lock_exclusive()
+        .all(db)
+        .await?;
+    let mut still_open = Vec::new();
+    for row in rows {
+        if !end_with_job(db, &row).await? {
+            still_open.push(row);
+        }
+    }
+    Ok(still_open)
+}
+
+/// Ends a run whose job has ended. Returns whether it did.
+async fn end_with_job(db: &DatabaseExecutor<'_>, row: &schedule_run::Model) -> Result<bool, ToolError> {
+    let Some(id) = &row.job_id else { return Ok(false) };
+    let Some(job) = job::Entity::find_by_id(id).one(db).await? else { return Ok(false) };
+    let Some(state) = state_of_job(&job)? else { return Ok(false) };
+    end(db, row, state, job.updated_at).await?;
+    Ok(true)
+}
+
+/// Ends an open run without an answer: its job is cancelled, its handoff is to be. Returns the handoff.
+pub(super) async fn give_up(
+    db: &DatabaseExecutor<'_>,
+    row: &schedule_run::Model,
+    state: RunState,
+    now: i64,
+) -> Result<Option<HandoffId>, ToolError> {
+    if end_with_job(db, row).await? {
+        return Ok(None);
+    }
+    end(db, row, state, now).await?;
+    let Some(job) = &row.job_id else { return rows::run_id_of(row).map(Some) };
+    let open = [Status::Queued, Status::Running].map(Status::as_str);
+    job::Entity::update_many()
+        .col_expr(job::Column::Status, Expr::value(jobs::Status::Canceled.as_str()))
+        .col_expr(job::Column::Version, Expr::col(job::Column::Version).add(1))
+        .col_expr(job::Column::UpdatedAt, Expr::value(now))
+        .filter(job::Column::Id.eq(job))
+        .filter(job::Column::Status.is_in(open))
+        .exec(db)
+        .await?;
+    Ok(None)
+}
+
+async fn end(
+    db: &DatabaseExecutor<'_>,
+    row: &schedule_run::Model,
+    state: RunState,
+    now: i64,
+) -> Result<(), ToolError> {
+    let is_handoff = row.job_id.is_none();
+    schedule_run::Entity::update_many()
+        .col_expr(schedule_run::Column::State, Expr::value(state.as_str()))
+        .col_expr(schedule_run::Column::EndedAt, Expr::value(now))
+        .col_expr(schedule_run::Column::TimeoutAt, Expr::value(None::<i64>))
+        .col_expr(schedule_run::Column::Payload, Expr::value(None::<String>))
+        .col_expr(schedule_run::Column::CancelDueAt, Expr::value(is_handoff.then_some(now)))
+        .filter(schedule_run::Column::Id.eq(&row.id))
+        .exec(db)
+        .await?;
+    Ok(())
+}
