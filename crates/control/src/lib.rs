@@ -11,6 +11,7 @@ mod known_node;
 mod lease_issuer;
 mod memories;
 mod profiles;
+mod queries;
 mod resend;
 mod sandboxes;
 mod spec;

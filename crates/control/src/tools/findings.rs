@@ -9,9 +9,7 @@ use subjects::{Severity, Verdict};
 use uuid::Uuid;
 
 use crate::{
-    BuiltInTool, Context, Does, Entry, ToolError,
-    arguments::{check, page::PageRequest},
-    tools::tasks,
+    BuiltInTool, Context, Does, Entry, ToolError, arguments::check, queries::page::PageRequest, tools::tasks,
 };
 use policy::{Scope, ScopedId};
 

@@ -9,10 +9,7 @@ use serde_json::{Map, Value};
 
 use topics::TOPICS;
 
-use crate::{
-    BuiltInTool, Context, Does, Entry, ToolError,
-    arguments::{check, page::PageRequest},
-};
+use crate::{BuiltInTool, Context, Does, Entry, ToolError, arguments::check, queries::page::PageRequest};
 
 /// No name of a tool or topic is longer.
 const MAX_NAME_BYTES: usize = 256;

@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     BuiltInTool, Context, Does, Entry, ToolError,
-    arguments::{check, page::PageRequest, search},
+    arguments::check,
     confinement::require_unconfined,
+    queries::{page::PageRequest, search},
 };
 use policy::{Scope, Switch};
 

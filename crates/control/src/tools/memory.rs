@@ -10,8 +10,7 @@ use policy::Scope;
 
 use crate::{
     BuiltInTool, Context, Does, Entry, MemoryAuthor, MemoryBook, NewMemory, PreparedMemory, ToolError,
-    Wanted,
-    arguments::{check, page::PageRequest},
+    Wanted, arguments::check, queries::page::PageRequest,
 };
 
 pub(super) fn tools() -> Vec<Entry> {

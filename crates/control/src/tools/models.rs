@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::{
     BuiltInTool, Context, Does, Entry, ToolError,
-    arguments::{
-        check,
+    arguments::check,
+    queries::{
         lookup::{self, MAX_REFERENCE_BYTES},
         page::PageRequest,
     },

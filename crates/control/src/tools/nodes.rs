@@ -16,9 +16,9 @@ use store::entity::{job, node};
 
 use crate::{
     BuiltInTool, Context, Does, Entry, ToolError,
-    arguments::{lookup, page::PageRequest},
     confinement::Confinement,
     known_node::KnownNode,
+    queries::{lookup, page::PageRequest},
 };
 
 pub(super) fn tools() -> Vec<Entry> {

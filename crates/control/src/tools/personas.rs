@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     BuiltInTool, Context, Does, Entry, ToolError,
-    arguments::{
+    queries::{
         lookup::{self, MAX_REFERENCE_BYTES},
         page::PageRequest,
         search,

@@ -7,7 +7,7 @@ use contract::{
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder};
 
 use crate::{
-    BuiltInTool, Context, Does, Entry, ToolError, arguments::page::PageRequest, confinement::Confinement,
+    BuiltInTool, Context, Does, Entry, ToolError, confinement::Confinement, queries::page::PageRequest,
 };
 use policy::{Scope, ScopedId};
 

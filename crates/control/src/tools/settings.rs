@@ -12,8 +12,9 @@ use serde_json::Value;
 
 use crate::{
     BuiltInTool, Context, Does, Entry, ToolError,
-    arguments::{check, page::PageRequest, value::StoredValue},
+    arguments::{check, value::StoredValue},
     confinement::{reject_governing, require_unconfined},
+    queries::page::PageRequest,
 };
 use policy::{AgentKind, Scope};
 

@@ -13,7 +13,8 @@ use store::entity::artifact;
 
 use crate::{
     BuiltInTool, Context, Does, ToolError,
-    arguments::{page::PageRequest, path, search, slice::slice},
+    arguments::{path, slice::slice},
+    queries::{page::PageRequest, search},
     tools::tasks,
 };
 

@@ -11,10 +11,7 @@ use sea_orm::{
 use std::collections::BTreeMap;
 use store::entity::{egress_call, egress_usage};
 
-use crate::{
-    BuiltInTool, Context, Does, ToolError,
-    arguments::{check, page::PageRequest},
-};
+use crate::{BuiltInTool, Context, Does, ToolError, arguments::check, queries::page::PageRequest};
 
 impl BuiltInTool for Usage {
     const TITLE: &'static str = "List what providers were used for";

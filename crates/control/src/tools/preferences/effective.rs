@@ -11,10 +11,7 @@ use policy::{Scope, has_effect};
 
 use store::entity::preference;
 
-use crate::{
-    BuiltInTool, Context, Does, ToolError,
-    arguments::{check, page::PageRequest},
-};
+use crate::{BuiltInTool, Context, Does, ToolError, arguments::check, queries::page::PageRequest};
 
 /// More entries than this are not expected to apply to one caller.
 const MAX_ENTRIES: u64 = 5_000;

@@ -19,10 +19,7 @@ use store::{
     entity::{preference, preference_history},
 };
 
-use crate::{
-    BuiltInTool, Context, Does, ToolError,
-    arguments::{check, page::PageRequest},
-};
+use crate::{BuiltInTool, Context, Does, ToolError, arguments::check, queries::page::PageRequest};
 
 /// Versions of a preference that its history shows.
 const MAX_HISTORY: u64 = 20;

@@ -11,8 +11,7 @@ use subjects::ScopeId;
 
 use super::{JobBook, book::require, view};
 use crate::{
-    BuiltInTool, Context, Does, ToolError, arguments::page::PageRequest, confinement::Confinement,
-    tools::tasks,
+    BuiltInTool, Context, Does, ToolError, confinement::Confinement, queries::page::PageRequest, tools::tasks,
 };
 
 impl BuiltInTool for GetJob {

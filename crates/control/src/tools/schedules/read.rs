@@ -12,10 +12,7 @@ use super::{
     book::ScheduleBook,
     rows::{describe, describe_run, summarize},
 };
-use crate::{
-    ToolError,
-    arguments::{check, lookup::MAX_REFERENCE_BYTES},
-};
+use crate::{ToolError, arguments::check, queries::lookup::MAX_REFERENCE_BYTES};
 
 const DEFAULT_FIRINGS: u64 = 10;
 

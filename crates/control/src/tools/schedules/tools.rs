@@ -11,7 +11,7 @@ use policy::{Scope, ScopedId};
 use subjects::ScopeId;
 
 use super::{book::ScheduleBook, read::preview_schedule};
-use crate::{BuiltInTool, Context, Does, ToolError, arguments::page::PageRequest};
+use crate::{BuiltInTool, Context, Does, ToolError, queries::page::PageRequest};
 
 /// Returns the book of one user's schedules.
 fn book<'w>(context: &'w Context<'w>, user: &ScopeId) -> ScheduleBook<'w> {

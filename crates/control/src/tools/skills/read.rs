@@ -11,8 +11,9 @@ use store::entity::skill;
 
 use crate::{
     BuiltInTool, Context, Does, ToolError,
-    arguments::{check, page::PageRequest, search, slice::slice},
+    arguments::{check, slice::slice},
     confinement::Confinement,
+    queries::{page::PageRequest, search},
 };
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]

@@ -5,11 +5,7 @@ use sea_orm::{ColumnTrait, Condition, DatabaseExecutor, EntityTrait, QueryFilter
 use store::entity::{task, task_dependency};
 
 use super::{into_task, read::into_list_item};
-use crate::{
-    ToolError,
-    arguments::{check, search},
-    task_rows::graph::MAX_IDS_PER_STATEMENT,
-};
+use crate::{ToolError, arguments::check, queries::search, task_rows::graph::MAX_IDS_PER_STATEMENT};
 
 /// The tasks of all projects and users.
 #[derive(Debug)]

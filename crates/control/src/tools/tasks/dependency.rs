@@ -20,8 +20,9 @@ use store::entity::{task, task_dependency};
 
 use crate::{
     BuiltInTool, Context, Does, ToolError,
-    arguments::{check, page::PageRequest},
+    arguments::check,
     confinement::Confinement,
+    queries::page::PageRequest,
     task_rows::{
         self,
         graph::{self, Direction},

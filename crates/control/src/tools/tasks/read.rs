@@ -13,8 +13,8 @@ use store::{clock, entity::task};
 
 use crate::{
     BuiltInTool, Context, Does, ToolError,
-    arguments::{page::PageRequest, search},
     confinement::Confinement,
+    queries::{page::PageRequest, search},
 };
 
 impl BuiltInTool for Get {

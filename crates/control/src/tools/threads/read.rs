@@ -10,7 +10,7 @@ use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 use subjects::ChatRole;
 
 use super::{ThreadBook, answer_of, get, into_turn, messages_of, parse_id};
-use crate::{BuiltInTool, Context, Does, ToolError, arguments::page::PageRequest};
+use crate::{BuiltInTool, Context, Does, ToolError, queries::page::PageRequest};
 use store::{clock, entity::turn};
 
 /// Turns that are read at once.

@@ -10,7 +10,7 @@ use store::entity::{task, workflow};
 
 use super::WorkflowBook;
 use crate::{
-    BuiltInTool, Context, Does, ToolError, arguments::page::PageRequest, confinement::Confinement, task_rows,
+    BuiltInTool, Context, Does, ToolError, confinement::Confinement, queries::page::PageRequest, task_rows,
 };
 
 impl BuiltInTool for Get {
