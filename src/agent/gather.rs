@@ -109,10 +109,16 @@ impl Session<'_> {
             if returned.failed {
                 return Ok(None);
             }
+            let is_cut = returned.truncated;
             let record = returned.parse().ok().and_then(|output: T::Output| R::try_from(output).ok());
             if record.is_none() {
                 let tool = T::NAME;
                 warn!(handoff.id = %self.handoff.id, tool, "Fetched context unreadable; left out.");
+                let why = match is_cut {
+                    true => "left out: its answer is larger than gateway.max_result_bytes",
+                    false => "left out: its answer cannot be read",
+                };
+                self.ledger.describe_last(tool, why.to_owned());
             }
             Ok(record)
         }

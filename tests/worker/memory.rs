@@ -118,6 +118,26 @@ async fn denied_recall_does_not_end_the_handoff() {
     assert!(layer_5(model.asked()[0].system()).contains("None."));
 }
 
+/// A worker that takes smaller answers than the gateway gives says so in the trace.
+#[tokio::test]
+async fn answer_that_is_too_large_is_named() {
+    let large = json!({ "memories": [], "more": "x".repeat(40_000) });
+    let search = Tool::new("memory.search", "Searches.", json!({ "type": "object" }), move |_| {
+        Answer::structured(large.clone())
+    });
+    let (nats, gateway) = (Nats::start(), Gateway::start(vec![search.read_only()]).await);
+    let model = Model::start([Script::say("ok")]).await;
+    let worker = Worker::manager(&nats).asking(&model).calling(&gateway).set("memory.recall", "3");
+    let _manager = worker.start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let id = orchestrator.publish(&chat("When do we deploy?")).await;
+    let answer = orchestrator.completion(Kind::Chat, id).await;
+    assert_eq!(answer.status, Status::Completed, "{answer:?}");
+    let step = answer.trace.steps.iter().find(|step| step.name == "memory.search").unwrap();
+    assert!(step.detail.as_deref().unwrap().contains("gateway.max_result_bytes"), "{step:?}");
+    assert!(layer_5(model.asked()[0].system()).contains("None."));
+}
+
 /// A search that fails, or that the gateway does not offer, costs the handoff its memories and nothing else.
 #[tokio::test]
 async fn handoff_goes_on_without_memories() {

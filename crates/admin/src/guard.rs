@@ -33,8 +33,9 @@ pub(super) async fn check_host(State(admin): State<Arc<Admin>>, request: Request
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// More than any form or REST request needs.
 const MAX_BODY_BYTES: usize = 256 << 10;
-/// A request that changes memories has whole texts.
+/// A request that changes memories has whole texts, also over a slow link.
 const MAX_MEMORY_BODY_BYTES: usize = 12 << 20;
+const MEMORY_BODY_TIMEOUT: Duration = Duration::from_secs(120);
 const MEMORY_PATH: &str = "/api/v1/memory/";
 
 /// Limits the rate of requests without a valid token or session by address, before anything is looked up.
@@ -53,9 +54,8 @@ pub(super) async fn limit_rate(
         return rate_limited(wait);
     }
     let (parts, body) = request.into_parts();
-    let has_texts = parts.method == Method::POST && parts.uri.path().starts_with(MEMORY_PATH);
-    let limit = if has_texts { MAX_MEMORY_BODY_BYTES } else { MAX_BODY_BYTES };
-    match timeout(BODY_TIMEOUT, to_bytes(body, limit)).await {
+    let (limit, within) = body_limits(&parts.method, parts.uri.path());
+    match timeout(within, to_bytes(body, limit)).await {
         Ok(Ok(body)) => next.run(Request::from_parts(parts, Body::from(body))).await,
         Ok(Err(_)) => {
             let why = format!("the body must have at most {limit} bytes");
@@ -63,6 +63,14 @@ pub(super) async fn limit_rate(
         }
         Err(_) => Refusal::new(StatusCode::REQUEST_TIMEOUT, "too_slow", "the body did not arrive in time")
             .into_response(),
+    }
+}
+
+/// Returns how many bytes the body of a request may have, and how long it may take to arrive.
+fn body_limits(method: &Method, path: &str) -> (usize, Duration) {
+    match method == Method::POST && path.starts_with(MEMORY_PATH) {
+        true => (MAX_MEMORY_BODY_BYTES, MEMORY_BODY_TIMEOUT),
+        false => (MAX_BODY_BYTES, BODY_TIMEOUT),
     }
 }
 
@@ -74,4 +82,22 @@ fn rate_limited(wait: RetryAfter) -> Response {
     let mut response = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too_fast", why).into_response();
     response.headers_mut().insert(RETRY_AFTER, wait.seconds().into());
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_texts_may_be_large_and_slow() {
+        let limits = |method: Method, path: &str| body_limits(&method, path);
+        assert_eq!(limits(Method::POST, "/api/v1/memory/default"), (12 << 20, Duration::from_secs(120)));
+        for (method, path) in [
+            (Method::PUT, "/api/v1/memory/default"),
+            (Method::POST, "/api/v1/rules"),
+            (Method::POST, "/console/memory/default"),
+        ] {
+            assert_eq!(limits(method, path), (256 << 10, Duration::from_secs(10)), "{path}");
+        }
+    }
 }

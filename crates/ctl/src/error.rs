@@ -207,7 +207,7 @@ impl Error {
             | Self::Other(_) => Exit::Usage,
             Self::Refused { code, .. } => match code.as_str() {
                 "invalid" | "unreadable" | "unauthenticated" => Exit::Usage,
-                "unreachable" | "unavailable" => Exit::Unavailable,
+                "unreachable" | "unavailable" | "unrecorded" => Exit::Unavailable,
                 _ => Exit::Failed,
             },
             Self::Connect(_)

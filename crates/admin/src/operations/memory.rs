@@ -75,8 +75,11 @@ impl Admin {
             }
         }
         for new in prepared {
-            let kept = book.put(&self.memories.settings, new, author).await.map_err(convert)?;
+            let kept = book.put_one_of_many(new, author).await.map_err(convert)?;
             *(if kept.changed { &mut done.changed } else { &mut done.unchanged }) += 1;
+        }
+        if done.changed > 0 {
+            book.check_size(&self.memories.settings).await.map_err(convert)?;
         }
         if let Some(folder) = &folder {
             book.check_folder(&folder.prefix, &folder.sources).await.map_err(convert)?;

@@ -57,21 +57,48 @@ impl<'w> MemoryBook<'w> {
         prepared: PreparedMemory,
         author: MemoryAuthor<'_>,
     ) -> Result<Kept, ToolError> {
+        self.replace(Some(settings), prepared, author).await
+    }
+
+    /// Keeps one of several texts. [`check_size`](Self::check_size) follows when all are kept: whether they
+    /// fit does not depend on their order.
+    pub async fn put_one_of_many(
+        &self,
+        prepared: PreparedMemory,
+        author: MemoryAuthor<'_>,
+    ) -> Result<Kept, ToolError> {
+        self.replace(None, prepared, author).await
+    }
+
+    /// Fails if the profile has more than it may.
+    pub async fn check_size(&self, settings: &MemorySettings) -> Result<(), ToolError> {
+        let totals = profile_row::Entity::find_by_id(self.profile.as_str()).one(self.db).await?;
+        totals.map_or(Ok(()), |totals| Size::of_profile(&totals).check(settings, self.profile))
+    }
+
+    /// Keeps a text, if the profile may then have as much as it would.
+    async fn replace(
+        &self,
+        settings: Option<&MemorySettings>,
+        prepared: PreparedMemory,
+        author: MemoryAuthor<'_>,
+    ) -> Result<Kept, ToolError> {
         if prepared.profile != *self.profile {
             // The ids of its chunks are made of the profile.
             let why = format!("the text was prepared for the memory profile `{}`", prepared.profile);
             return Err(ToolError::Invalid(why));
         }
         let tags = check::to_json("tags", &prepared.new.tags.clone().into(), usize::MAX)?;
-        let before = self.find(&prepared.new.path).await?;
-        before.as_ref().map_or(Ok(()), |before| author.check(before))?;
-        if let Some(before) = before.filter(|before| is_same(before, &prepared, &tags)) {
+        let same = |before: &source::Model| is_same(before, &prepared, &tags);
+        if let Some(before) = self.find_for(&prepared.new.path, author).await?.filter(same) {
             return Ok(Kept { source: describe(before)?, changed: false });
         }
         let totals = self.lock().await?;
-        // Another gateway may have written before the lock was taken.
-        let before = self.find(&prepared.new.path).await?;
-        before.as_ref().map_or(Ok(()), |before| author.check(before))?;
+        // Another gateway may have written before the lock was taken, also the same text.
+        let before = self.find_for(&prepared.new.path, author).await?;
+        if let Some(before) = before.clone().filter(same) {
+            return Ok(Kept { source: describe(before)?, changed: false });
+        }
         let row = source::Model {
             profile: self.profile.to_string(),
             path: prepared.new.path,
@@ -88,7 +115,7 @@ impl<'w> MemoryBook<'w> {
         };
         let (new, old) = (Size::of(&row), before.as_ref().map(Size::of).unwrap_or_default());
         let size = Size::of_profile(&totals).plus(new).minus(old);
-        size.check(settings, self.profile)?;
+        settings.map_or(Ok(()), |settings| size.check(settings, self.profile))?;
         if let Some(before) = &before {
             self.delete_rows(&before.path, author.may_replace()).await?;
         }
@@ -200,6 +227,17 @@ impl<'w> MemoryBook<'w> {
     pub(super) async fn find(&self, path: &str) -> Result<Option<source::Model>, ToolError> {
         let key = (self.profile.to_string(), path.to_owned());
         Ok(source::Entity::find_by_id(key).one(self.db).await?)
+    }
+
+    /// Returns the text under a path. Fails if its author may not replace it.
+    async fn find_for(
+        &self,
+        path: &str,
+        author: MemoryAuthor<'_>,
+    ) -> Result<Option<source::Model>, ToolError> {
+        let before = self.find(path).await?;
+        before.as_ref().map_or(Ok(()), |before| author.check(before))?;
+        Ok(before)
     }
 
     /// Raises the version of the profile, which keeps other writers of it out until the transaction ends. It

@@ -62,15 +62,8 @@ impl PageRequest {
     /// exceed [`MAX_PAGE_BYTES`], but holds at least one item.
     pub(crate) fn build_page<T: Serialize>(self, found: Vec<T>) -> Page<T> {
         let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
-        let (total, mut room, mut items) = (found.len(), MAX_PAGE_BYTES, Vec::new());
-        for item in found.into_iter().take(limit) {
-            let size = serde_json::to_string(&item).map_or(0, |text| text.len());
-            if size > room && !items.is_empty() {
-                break;
-            }
-            room = room.saturating_sub(size);
-            items.push(item);
-        }
+        let total = found.len();
+        let items = take_fitting(found.into_iter().take(limit));
         let next = self.offset + items.len() as u64;
         let has_more = total > items.len();
         Page { items, next_cursor: has_more.then(|| next.to_string()) }
@@ -81,4 +74,18 @@ impl PageRequest {
         let offset = usize::try_from(self.offset).unwrap_or(usize::MAX);
         self.build_page(all.into_iter().skip(offset).collect())
     }
+}
+
+/// Takes items until one would exceed [`MAX_PAGE_BYTES`], but at least one.
+pub(crate) fn take_fitting<T: Serialize>(found: impl IntoIterator<Item = T>) -> Vec<T> {
+    let (mut room, mut items) = (MAX_PAGE_BYTES, Vec::new());
+    for item in found {
+        let size = serde_json::to_string(&item).map_or(0, |text| text.len());
+        if size > room && !items.is_empty() {
+            break;
+        }
+        room = room.saturating_sub(size);
+        items.push(item);
+    }
+    items
 }

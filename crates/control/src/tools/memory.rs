@@ -10,7 +10,9 @@ use policy::Scope;
 
 use crate::{
     BuiltInTool, Context, Does, Entry, MemoryAuthor, MemoryBook, NewMemory, PreparedMemory, ToolError,
-    Wanted, arguments::check, queries::page::PageRequest,
+    Wanted,
+    arguments::check,
+    queries::page::{PageRequest, take_fitting},
 };
 
 pub(super) fn tools() -> Vec<Entry> {
@@ -57,7 +59,9 @@ impl BuiltInTool for Search {
 
     async fn run(context: &Context<'_>, input: Self) -> Result<Found, ToolError> {
         let wanted = Wanted { query: &input.query, limit: input.limit, prefix: "" };
-        context.memories.find(&context.db, context.profile(), &wanted, context.now).await
+        let found = context.memories.find(&context.db, context.profile(), &wanted, context.now).await?;
+        // The best come first: what does not fit into an answer is the rest.
+        Ok(Found { memories: take_fitting(found.memories) })
     }
 }
 

@@ -20,6 +20,7 @@ on_both![
     text_that_is_replaced_is_not_read_in_halves,
     listing_goes_on_while_texts_come_and_go,
     search_below_a_path_finds_the_best_of_it,
+    answer_of_a_search_can_be_read_whole,
     arguments_out_of_range_are_refused,
     long_text_is_read_in_pieces,
     texts_are_listed_by_path,
@@ -172,6 +173,18 @@ async fn search_below_a_path_finds_the_best_of_it(stage: Stage) {
     let found = memories.find(&db, &profile, &wanted, store::clock::now()).await.unwrap();
     let paths: Vec<&str> = found.memories.iter().map(|memory| memory.path.as_str()).collect();
     assert_eq!(paths, ["team/deploy.md"]);
+}
+
+/// Agents cut an answer at 32 KiB, and what is cut cannot be read.
+async fn answer_of_a_search_can_be_read_whole(stage: Stage) {
+    put(&stage, "best.md", "quokka").await;
+    for number in 0..60 {
+        put(&stage, &format!("{number}.md"), &format!("quokka {number} {}", "grass ".repeat(150))).await;
+    }
+    let found = search(&stage, "quokka").await;
+    let hits = found["memories"].as_array().unwrap();
+    assert!(found.to_string().len() < 25 * 1024 && (10..50).contains(&hits.len()), "{}", hits.len());
+    assert_eq!(hits[0]["path"], "best.md", "what is left out is the rest");
 }
 
 async fn arguments_out_of_range_are_refused(stage: Stage) {

@@ -29,6 +29,8 @@ pub(crate) struct ApiRequest<'a> {
     query: Vec<(String, String)>,
     /// JSON.
     body: Option<String>,
+    /// How long the response may take.
+    within: Duration,
 }
 
 impl<'a> ApiRequest<'a> {
@@ -53,7 +55,7 @@ impl<'a> ApiRequest<'a> {
     }
 
     fn new(method: Method, path: &'a [&'a str]) -> Self {
-        Self { method, path, query: Vec::new(), body: None }
+        Self { method, path, query: Vec::new(), body: None, within: RESPONSE_TIMEOUT }
     }
 
     /// Sets the query parameters: the fields of a struct or map that are not null.
@@ -66,6 +68,12 @@ impl<'a> ApiRequest<'a> {
             });
             self.query = given.collect();
         }
+        self
+    }
+
+    /// Sets how long sending the request and reading its response may take.
+    pub(super) fn within(mut self, within: Duration) -> Self {
+        self.within = within;
         self
     }
 
@@ -111,7 +119,8 @@ impl Gateway {
 
     /// Sends a request and returns the body of the response; `()` if it has none.
     pub(crate) async fn ask<T: DeserializeOwned>(&self, request: ApiRequest<'_>) -> Result<T, Error> {
-        self.read(self.send(request, Some(RESPONSE_TIMEOUT)).await?).await
+        let within = request.within;
+        self.read(self.send(request, Some(within)).await?).await
     }
 
     /// Sends a request without a timeout, for a response that is streamed.

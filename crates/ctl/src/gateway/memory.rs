@@ -6,8 +6,11 @@ mod pdf;
 mod read;
 mod rules;
 
+use std::time::Duration;
+
 use api::{
-    ChangedMemories, FoundMemory, MemoryChanges, MemoryContent, MemoryFilter, MemorySearch, MemorySource,
+    ChangedMemories, FoundMemory, MemoryAddress, MemoryChanges, MemoryContent, MemoryFilter, MemorySearch,
+    MemorySource,
 };
 use serde_json::json;
 
@@ -23,6 +26,8 @@ use crate::{
 const PAGE: usize = 10_000;
 /// Paths of one request.
 const DELETED_AT_ONCE: usize = 500;
+/// Longer than the gateway waits for texts, so that it can say that they came too slowly.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(180);
 
 pub(crate) async fn run(gateway: &Gateway, command: Memory, json: bool) -> Result<Exit, Error> {
     match command {
@@ -42,7 +47,7 @@ pub(crate) async fn run(gateway: &Gateway, command: Memory, json: bool) -> Resul
                 cells!(it, path, source, chunks, bytes, updated_at, expires_at)
             }))
         }
-        Memory::Show { path, at } => show(gateway, &at.profile, path, json).await,
+        Memory::Show { path, at } => show(gateway, &at.profile, &path, json).await,
         Memory::Delete { path, at, all_below, yes } => {
             let paths =
                 if all_below { below(gateway, &at.profile, &path).await? } else { vec![path.clone()] };
@@ -65,7 +70,7 @@ pub(crate) async fn run(gateway: &Gateway, command: Memory, json: bool) -> Resul
 }
 
 async fn change(gateway: &Gateway, profile: &str, changes: &MemoryChanges) -> Result<ChangedMemories, Error> {
-    gateway.ask(ApiRequest::post(&["memory", profile]).body(changes)).await
+    gateway.ask(ApiRequest::post(&["memory", profile]).body(changes).within(CHANGE_TIMEOUT)).await
 }
 
 /// Returns the paths of all memories in a folder; of the whole profile if its name is empty.
@@ -91,12 +96,21 @@ async fn list(gateway: &Gateway, profile: &str, prefix: Option<String>) -> Resul
     }
 }
 
-async fn show(gateway: &Gateway, profile: &str, path: String, json: bool) -> Result<Exit, Error> {
+/// Returns a piece of a text; the first one without a cursor.
+async fn read_piece(
+    gateway: &Gateway,
+    profile: &str,
+    path: &str,
+    cursor: Option<String>,
+) -> Result<MemoryContent, Error> {
+    let at = MemoryAddress { path: path.to_owned(), cursor };
+    gateway.ask(ApiRequest::get(&["memory", profile, "text"]).query(&at)).await
+}
+
+async fn show(gateway: &Gateway, profile: &str, path: &str, json: bool) -> Result<Exit, Error> {
     let (mut cursor, mut ends_line) = (None, true);
     loop {
-        let at = json!({ "path": path, "cursor": cursor });
-        let route = ["memory", profile, "text"];
-        let piece: MemoryContent = gateway.ask(ApiRequest::get(&route).query(&at)).await?;
+        let piece = read_piece(gateway, profile, path, cursor).await?;
         if json {
             print_json(&piece);
         } else {

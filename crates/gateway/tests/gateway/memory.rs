@@ -67,6 +67,15 @@ async fn two_gateways_on_postgres_find_what_the_other_keeps() {
     let of = async |at: usize| find(&gateways[at], &agents[at], "otter").await;
     let (first, second) = (of(0).await, of(1).await);
     assert_eq!((first.len(), first == second), (10, true), "{first:?} {second:?}");
+    // Of two that keep the same at the same time, one changes something.
+    let same = (0..20).map(async |number: usize| {
+        let new = json!({ "path": format!("same/{}", number / 2), "text": "a beaver" });
+        let at = number % 2;
+        let reply = gateways[at].call(&agents[at], "memory.put", new).await.unwrap();
+        reply.structured.unwrap()["changed"] == true
+    });
+    let changed = join_all(same).await.into_iter().filter(|changed| *changed).count();
+    assert_eq!(changed, 10);
 }
 
 /// A call that is repeated under its key has its effect once, and a call is in the audit.

@@ -12,7 +12,7 @@ use broker::Chain;
 use contract::memory::{MAX_TAG_BYTES, MAX_TAGS};
 use tokio::signal::unix::{SignalKind, signal};
 
-use self::folder::Folder;
+use self::{folder::Folder, summary::Summary};
 use super::super::Gateway;
 use crate::{
     cli::Ingest,
@@ -30,32 +30,44 @@ pub(super) async fn run(gateway: &Gateway, command: Ingest, json: bool) -> Resul
     let root = command.folder.canonicalize().map_err(read)?;
     let name = name_of(&command, &root)?;
     check_tags(&command.tags)?;
-    let is_watching = command.watch;
-    let mut folder = Folder::new(gateway, command, name, root).await?;
-    let exit = folder.update().await?.report(json);
-    if is_watching { watch(&mut folder, json).await } else { Ok(exit) }
-}
-
-/// Follows changes until a signal. A gateway that is away, and a folder that is empty for now, are waited
-/// for.
-async fn watch(folder: &mut Folder<'_>, json: bool) -> Result<Exit, Error> {
     let mut interrupted = signal(SignalKind::interrupt()).map_err(Error::Signals)?;
     let mut terminated = signal(SignalKind::terminate()).map_err(Error::Signals)?;
-    print::note("watching for changes; Ctrl-C ends it");
-    let mut trouble = None;
-    loop {
-        tokio::select! {
-            _ = interrupted.recv() => return Ok(Exit::Done),
-            _ = terminated.recv() => return Ok(Exit::Done),
-            () = tokio::time::sleep(WATCH_INTERVAL) => {}
+    let is_watching = command.watch;
+    let mut folder = Folder::new(gateway, command, name, root);
+    let work = Box::pin(async {
+        match is_watching {
+            true => watch(&mut folder, json).await,
+            false => Ok(folder.update().await?.report(json)),
         }
+    });
+    // Each request is one transaction, so that the work may end anywhere. The reader of a PDF ends with it.
+    tokio::select! {
+        _ = interrupted.recv() => {}
+        _ = terminated.recv() => {}
+        done = work => return done,
+    }
+    print::progress("");
+    Ok(if is_watching { Exit::Done } else { Exit::Interrupted })
+}
+
+/// Follows changes. A gateway that is away, and a folder that is empty for now, are waited for.
+async fn watch(folder: &mut Folder<'_>, json: bool) -> Result<Exit, Error> {
+    let (mut trouble, mut last): (Option<String>, Option<Summary>) = (None, None);
+    loop {
         if !folder.has_changed() {
+            tokio::time::sleep(WATCH_INTERVAL).await;
             continue;
         }
         match folder.update().await {
             Ok(summary) => {
                 trouble = None;
-                summary.report(json);
+                if last.as_ref().is_none_or(|last| summary.has_news(last)) {
+                    summary.report(json);
+                }
+                if last.is_none() {
+                    print::note("watching for changes; Ctrl-C ends it");
+                }
+                last = Some(summary);
             }
             Err(error) if error.is_unavailable() || matches!(error, Error::EmptyFolder(_)) => {
                 let message = Chain(&error).to_string();
@@ -66,6 +78,7 @@ async fn watch(folder: &mut Folder<'_>, json: bool) -> Result<Exit, Error> {
             }
             Err(error) => return Err(error),
         }
+        tokio::time::sleep(WATCH_INTERVAL).await;
     }
 }
 

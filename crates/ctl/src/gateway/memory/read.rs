@@ -24,7 +24,7 @@ pub(super) enum NoText {
     Unreadable(io::Error),
 }
 
-/// Reads a file that is as it was listed.
+/// Reads a file that is as it was listed, and still is when it was read.
 pub(super) async fn read(file: &Path, listed: Stamp) -> Result<String, NoText> {
     let bytes = listed.bytes();
     let is_pdf = file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("pdf"));
@@ -32,17 +32,15 @@ pub(super) async fn read(file: &Path, listed: Stamp) -> Result<String, NoText> {
     if bytes > limit {
         return refuse(format!("it has {bytes} bytes; at most {limit} are taken: split it"));
     }
+    let opened = open(file, listed)?;
     let text = match is_pdf {
-        true => read_pdf(open(file, listed)?).await?,
-        false => {
-            let mut content = Vec::new();
-            let mut opened = open(file, listed)?.take(limit + 1);
-            opened.read_to_end(&mut content).map_err(NoText::Unreadable)?;
-            decode(content)?
-        }
+        true => read_pdf(opened.try_clone().map_err(NoText::Unreadable)?).await,
+        false => read_text(&opened, limit),
     };
+    // What was read may be half of it, which may also be why it was refused.
+    check_unchanged(&opened, listed)?;
     // A form feed begins a page, in the same line.
-    let text = text.trim_start_matches('\u{feff}').replace('\u{c}', " ");
+    let text = text?.trim_start_matches('\u{feff}').replace('\u{c}', " ");
     if text.len() as u64 > MAX_TEXT_BYTES {
         return refuse(format!(
             "its text has {} bytes; at most {MAX_TEXT_BYTES} are taken: split it",
@@ -59,16 +57,29 @@ pub(super) async fn read(file: &Path, listed: Stamp) -> Result<String, NoText> {
     Ok(text)
 }
 
+fn read_text(opened: &File, limit: u64) -> Result<String, NoText> {
+    let mut content = Vec::new();
+    opened.take(limit + 1).read_to_end(&mut content).map_err(NoText::Unreadable)?;
+    decode(content)
+}
+
 /// Opens a file. Another one that took its place since it was listed, as by a symbolic link to a file of the
 /// operator, is not read.
 fn open(file: &Path, listed: Stamp) -> Result<File, NoText> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
     let opened = OpenOptions::new().read(true).custom_flags(flags.bits()).open(file);
     let opened = opened.map_err(NoText::Unreadable)?;
-    if Stamp::of(&opened.metadata().map_err(NoText::Unreadable)?) != listed {
-        return Err(NoText::Unreadable(io::Error::other("changed while it was read; ingest again")));
-    }
+    check_unchanged(&opened, listed)?;
     Ok(opened)
+}
+
+/// Fails if a file is not as it was listed.
+fn check_unchanged(opened: &File, listed: Stamp) -> Result<(), NoText> {
+    let now = Stamp::of(&opened.metadata().map_err(NoText::Unreadable)?);
+    match now == listed {
+        true => Ok(()),
+        false => Err(NoText::Unreadable(io::Error::other("changed while it was read; ingest again"))),
+    }
 }
 
 pub(super) fn refuse<T>(why: String) -> Result<T, NoText> {
@@ -105,6 +116,21 @@ mod tests {
         std::fs::remove_file(&file).unwrap();
         std::fs::hard_link(outer.path().join("secret.md"), &file).unwrap();
         let why = read(&file, listed).await.unwrap_err();
+        assert!(matches!(why, NoText::Unreadable(why) if why.to_string().contains("changed")));
+    }
+
+    /// What was read of a file that was written meanwhile is neither its former nor its new text.
+    #[test]
+    fn file_that_is_written_while_it_is_open_is_changed() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.md");
+        std::fs::write(&file, "an otter").unwrap();
+        let listed = walk(folder.path()).unwrap().files.remove(0).stamp;
+        let opened = open(&file, listed).unwrap();
+        assert_eq!(read_text(&opened, MAX_TEXT_BYTES).unwrap(), "an otter");
+        check_unchanged(&opened, listed).unwrap();
+        std::fs::write(&file, "an otter and another").unwrap();
+        let why = check_unchanged(&opened, listed).unwrap_err();
         assert!(matches!(why, NoText::Unreadable(why) if why.to_string().contains("changed")));
     }
 }

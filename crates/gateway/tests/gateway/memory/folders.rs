@@ -99,7 +99,34 @@ async fn folder_that_was_ingested_under_a_former_spelling_is_found_again() {
         assert!(ran.code == 0 && ran.stdout.contains("0 new or changed, 2 unchanged"), "{typed}: {ran:?}");
     }
     assert_eq!(paths(&gateway).await, ["handbook/one.md", "handbook/two.md"]);
-    assert_eq!(origins(&gateway).await, [former_source("handbook", &outer.join("docs"))]);
+    let origins = origins(&gateway).await;
+    assert_eq!(origins.len(), 1, "{origins:?}");
+    assert!(origins[0].starts_with("ingest:handbook#"), "{origins:?}");
+    // It is of this machine from now on.
+    for former in ["docs", "handbook"] {
+        assert_ne!(origins[0], former_source("handbook", &outer.join(former)));
+    }
+}
+
+/// What another machine ingested from a folder of the same path is not touched, also if some of it is from
+/// before folders were told apart by their machines.
+#[tokio::test]
+async fn same_path_on_another_machine_is_another_folder() {
+    let gateway = GatewayProcess::start().await;
+    let outer = tempfile::tempdir().unwrap();
+    let outer = outer.path().canonicalize().unwrap();
+    write(&outer, "docs/three.md", "three otters");
+    let former = former_source("docs", &outer.join("docs"));
+    let put = |path: &str, source: &str| json!({ "path": path, "text": "an otter", "source": source });
+    let put = [put("docs/one.md", &former), put("docs/two.md", "ingest:docs#00000000")];
+    gateway.must("POST", CHANGES, Some(json!({ "put": put }))).await;
+    for more in [&[][..], &["--allow-empty"]] {
+        let ran = ingest_in(&gateway, &outer, &[&["docs"], more].concat()).await;
+        assert!(ran.code == 1 && ran.stderr.contains("--moved"), "{ran:?}");
+        assert_eq!(paths(&gateway).await, ["docs/one.md", "docs/two.md"]);
+    }
+    let ran = ingest_in(&gateway, &outer, &["docs", "--moved"]).await;
+    assert!(ran.stdout.contains("1 new or changed, 0 unchanged, 2 removed"), "{ran:?}");
 }
 
 /// An ingest says whose texts it may change, and the gateway changes no other, in any statement.
@@ -158,6 +185,40 @@ async fn watcher_ends_when_another_folder_takes_its_name() {
     assert_eq!(watcher.wait(Duration::from_secs(20)).code(), Some(1));
     assert!(fs::read_to_string(&log).unwrap().contains("were ingested from another folder"));
     assert_eq!(paths(&gateway).await, ["docs/two.md"]);
+}
+
+/// A watcher that took a name does not take it back when it is taken from it, and leaves no text behind that
+/// has the source of the former folder.
+#[tokio::test]
+async fn watcher_that_took_a_name_takes_it_once() {
+    let gateway = GatewayProcess::start().await;
+    let outer = tempfile::tempdir().unwrap();
+    write(outer.path(), "a/docs/one.md", "the first otter");
+    write(outer.path(), "a/docs/sub/kept.md", "the otter that stays");
+    write(outer.path(), "b/docs/two.md", "the second otter");
+    let dir = |name: &str| outer.path().join(name).join("docs").display().to_string();
+    assert_eq!(ctl(&gateway, &["memory", "ingest", &dir("a")]).await.code, 0);
+    let first = origins(&gateway).await;
+    // The rules of this folder cannot be read, so that what was ingested from it stays.
+    fs::create_dir_all(outer.path().join("b/docs/sub/.gitignore")).unwrap();
+    let log = outer.path().join("log");
+    let arguments = line(&gateway, &[&dir("b"), "--moved", "--watch"]);
+    let mut watcher = Process::start(&cynodectl(), &arguments, &[], &log);
+    let taken = ["docs/sub/kept.md", "docs/two.md"];
+    eventually("the second folder", async || {
+        let origins = origins(&gateway).await;
+        (paths(&gateway).await == taken && origins.len() == 1 && origins != first).then_some(())
+    })
+    .await;
+    eventually("the end of its first update", async || {
+        fs::read_to_string(&log).unwrap().contains("watching for changes").then_some(())
+    })
+    .await;
+    assert_eq!(ctl(&gateway, &["memory", "ingest", &dir("a"), "--moved"]).await.code, 0);
+    write(outer.path(), "b/docs/two.md", "the second otter is back");
+    assert_eq!(watcher.wait(Duration::from_secs(20)).code(), Some(1));
+    assert!(fs::read_to_string(&log).unwrap().contains("were ingested from another folder"));
+    assert_eq!(paths(&gateway).await, ["docs/one.md", "docs/sub/kept.md"]);
 }
 
 /// Of two folders of one name that are ingested at the same time, one is.

@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::symlink, path::Path};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::{GatewayProcess, Process, cynodectl, eventually};
 
@@ -127,16 +127,21 @@ async fn folder_is_ingested_brought_up_to_date_and_searched() {
     assert_eq!(gateway.audit("tool=admin.memory.change").await.len(), 6);
 }
 
+/// Watches the folder `notes`; what it prints is in the file `log` beside it.
+fn watch(gateway: &GatewayProcess, outer: &Path) -> Process {
+    let mut arguments = vec!["--gateway".to_owned(), gateway.admin_url(), "--admin-token-file".to_owned()];
+    arguments.push(gateway.admin_token_file().display().to_string());
+    arguments.extend(["memory", "ingest", "--watch"].map(str::to_owned));
+    arguments.push(outer.join("notes").display().to_string());
+    Process::start(&cynodectl(), &arguments, &[], &outer.join("log"))
+}
+
 #[tokio::test]
 async fn watched_folder_is_followed() {
     let mut gateway = GatewayProcess::start().await;
     let outer = tempfile::tempdir().unwrap();
     write(outer.path(), "notes/a.md", "the first otter");
-    let mut arguments = vec!["--gateway".to_owned(), gateway.admin_url(), "--admin-token-file".to_owned()];
-    arguments.push(gateway.admin_token_file().display().to_string());
-    arguments.extend(["memory", "ingest", "--watch"].map(str::to_owned));
-    arguments.push(outer.path().join("notes").display().to_string());
-    let mut watcher = Process::start(&cynodectl(), &arguments, &[], &outer.path().join("log"));
+    let mut watcher = watch(&gateway, outer.path());
     let has = async |gateway: &GatewayProcess, paths: &[&str]| {
         let found = sources(gateway, "default").await;
         found.keys().map(String::as_str).eq(paths.iter().copied()).then_some(())
@@ -176,6 +181,62 @@ async fn watched_folder_is_followed() {
     eventually("the folder is back", async || has(&gateway, &all).await).await;
     watcher.terminate();
     assert!(watcher.wait(std::time::Duration::from_secs(10)).success());
+}
+
+/// A watcher may be started before its gateway.
+#[tokio::test]
+async fn watcher_waits_for_a_gateway_that_is_not_there_yet() {
+    let mut gateway = GatewayProcess::start().await;
+    let outer = tempfile::tempdir().unwrap();
+    write(outer.path(), "notes/a.md", "the first otter");
+    gateway.kill();
+    let mut watcher = watch(&gateway, outer.path());
+    let log = async || fs::read_to_string(outer.path().join("log")).unwrap();
+    eventually("the watcher waits", async || log().await.contains("trying again").then_some(())).await;
+    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    assert_eq!(log().await.matches("trying again").count(), 1, "said once");
+    gateway.start_again().await;
+    eventually("the first file", async || {
+        sources(&gateway, "default").await.contains_key("notes/a.md").then_some(())
+    })
+    .await;
+    watcher.signal(nix::sys::signal::Signal::SIGINT);
+    assert!(watcher.wait(std::time::Duration::from_secs(10)).success());
+}
+
+/// A text for which the profile has no room is sent again by a watcher although its file stays as it is.
+#[tokio::test]
+async fn watcher_sends_again_what_had_no_room() {
+    let gateway = GatewayProcess::start_with(&[("memory.max_bytes", "4000")]).await;
+    let outer = tempfile::tempdir().unwrap();
+    write(outer.path(), "notes/a.md", "x ".repeat(500));
+    let other = json!({ "path": "other.md", "text": "y ".repeat(1_900), "source": "by hand" });
+    gateway.must("POST", "/api/v1/memory/default", Some(json!({ "put": [other] }))).await;
+    let mut watcher = watch(&gateway, outer.path());
+    let log = async || fs::read_to_string(outer.path().join("log")).unwrap();
+    eventually("the refusal", async || log().await.contains("memory.max_bytes").then_some(())).await;
+    assert_eq!(ctl(&gateway, &["memory", "rm", "other.md", "--yes"]).await.code, 0);
+    eventually("the text has room", async || {
+        sources(&gateway, "default").await.contains_key("notes/a.md").then_some(())
+    })
+    .await;
+    watcher.terminate();
+    assert!(watcher.wait(std::time::Duration::from_secs(10)).success());
+}
+
+/// Whether changes fit does not depend on their order, and nothing of those that do not fit is kept.
+#[tokio::test]
+async fn room_is_counted_after_all_changes_of_a_request() {
+    let gateway = GatewayProcess::start_with(&[("memory.max_bytes", "4000")]).await;
+    let put = |path: &str, words: usize| json!({ "path": path, "text": "x ".repeat(words), "source": "s" });
+    let send = async |put: &[Value]| {
+        gateway.ask("POST", "/api/v1/memory/default", Some(json!({ "put": put }))).await.status
+    };
+    assert_eq!(send(&[put("a", 1_900)]).await, 200);
+    assert_eq!(send(&[put("b", 1_500), put("a", 100)]).await, 200, "the second makes room for the first");
+    let before = sources(&gateway, "default").await;
+    assert_eq!(send(&[put("a", 50), put("c", 1_000)]).await, 409);
+    assert_eq!(sources(&gateway, "default").await, before);
 }
 
 /// A text that the gateway refuses is skipped by name, and the others of its request are kept.

@@ -2,12 +2,16 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ffi::OsString,
+    fs,
     path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
 use api::{ChangedMemories, MemoryChanges, MemoryFolder, MemorySource, PutMemory};
 use contract::memory::INGESTED;
 use data_encoding::HEXLOWER;
+use nix::unistd::gethostname;
 use sha2::{Digest, Sha256};
 
 use super::{
@@ -17,6 +21,7 @@ use super::{
         files::{Found, Stamp, Walk, walk},
         list,
         read::{NoText, read},
+        read_piece,
     },
     summary::Summary,
 };
@@ -27,6 +32,8 @@ const MAX_BATCH: usize = 200;
 const BATCH_BYTES: usize = 1 << 20;
 /// Bytes of a digest that tell folders of the same name apart.
 const FOLDER_BYTES: usize = 4;
+/// After how long texts are sent again for which the profile had no room.
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The folder, and what is known of it.
 pub(super) struct Folder<'g> {
@@ -36,31 +43,35 @@ pub(super) struct Folder<'g> {
     /// The name of the folder in the memory profile.
     name: String,
     /// First part of the paths of its memories, with a slash, and what they have as source, now or before.
-    /// The first source is the one of new memories.
+    /// The first source is the one of new memories. None until the folder was looked for at the gateway.
     target: MemoryFolder,
     /// Files as they were when the memories were last brought up to date.
     seen: Option<BTreeMap<String, Stamp>>,
+    /// When files are sent again for which there was no room.
+    retry_at: Option<Instant>,
 }
 
 /// Digests by path of what the gateway has; none where the text has to be sent again.
 type Known = BTreeMap<String, Option<String>>;
 
 impl<'g> Folder<'g> {
+    pub(super) fn new(gateway: &'g Gateway, command: Ingest, name: String, root: PathBuf) -> Self {
+        let target = MemoryFolder::default();
+        Self { gateway, command, root, name, target, seen: None, retry_at: None }
+    }
+
     /// Finds the folder in the memory profile by where it is, however its path is written. One that is not
     /// there yet gets a name.
-    pub(super) async fn new(
-        gateway: &'g Gateway,
-        command: Ingest,
-        name: String,
-        root: PathBuf,
-    ) -> Result<Self, Error> {
-        let mut places = vec![digest_place(&root)];
-        // Earlier releases took folders for another if their paths were written in another way.
-        places.extend(std::path::absolute(&command.folder).map(|typed| digest_place(&typed)));
-        let there = list(gateway, &command.at.profile, None).await?;
+    async fn find(&mut self) -> Result<(), Error> {
+        // Earlier releases did not tell machines apart, and took folders for another if their paths were
+        // written in another way.
+        let mut places = vec![digest_place(&machine(), &self.root), digest_place(&[], &self.root)];
+        places.extend(std::path::absolute(&self.command.folder).map(|typed| digest_place(&[], &typed)));
+        let there = list(self.gateway, &self.command.at.profile, None).await?;
         let names = names_of(&there, &places);
-        let is_chosen = command.name.is_some() || command.moved || names.contains(&*name);
-        let name = names.first().filter(|_| !is_chosen).map_or(name, |known| (*known).to_owned());
+        let is_chosen = self.command.name.is_some() || self.command.moved || names.contains(&*self.name);
+        let known = names.first().filter(|_| !is_chosen);
+        let name = known.map_or_else(|| self.name.clone(), |known| (*known).to_owned());
         for other in names.iter().filter(|other| **other != name) {
             let other = print::one_line(other);
             print::note(&format!("the same folder is also below {other}/, from another ingest of it"));
@@ -68,21 +79,16 @@ impl<'g> Folder<'g> {
         let mut sources: Vec<String> =
             places.iter().map(|place| format!("{INGESTED}{name}#{place}")).collect();
         sources.dedup();
-        let mut folder = Self { gateway, command, root, target: MemoryFolder::default(), name, seen: None };
-        folder.target = MemoryFolder { prefix: format!("{}/", folder.name), sources };
-        let below = there.into_iter().filter(|memory| memory.path.starts_with(&folder.target.prefix));
+        let mut target = MemoryFolder { prefix: format!("{name}/"), sources };
+        let below = there.iter().filter(|memory| memory.path.starts_with(&target.prefix));
         let others: BTreeSet<String> =
-            below.filter(|memory| folder.is_of_another(memory)).map(|memory| memory.source).collect();
-        if !folder.command.moved && !others.is_empty() {
-            return Err(Error::OtherFolder(folder.name));
+            below.filter(|it| is_of_another(&target, it)).map(|it| it.source.clone()).collect();
+        if !self.command.moved && !others.is_empty() {
+            return Err(Error::OtherFolder(name));
         }
-        folder.target.sources.extend(others);
-        Ok(folder)
-    }
-
-    /// Returns whether a memory was ingested from another folder of the same name.
-    fn is_of_another(&self, memory: &MemorySource) -> bool {
-        memory.source.starts_with(INGESTED) && !self.target.sources.contains(&memory.source)
+        target.sources.extend(others);
+        (self.name, self.target) = (name, target);
+        Ok(())
     }
 
     fn source(&self) -> &str {
@@ -93,7 +99,7 @@ impl<'g> Folder<'g> {
     async fn list(&self) -> Result<Vec<MemorySource>, Error> {
         let prefix = Some(self.target.prefix.clone());
         let there = list(self.gateway, &self.command.at.profile, prefix).await?;
-        match there.iter().any(|memory| self.is_of_another(memory)) {
+        match there.iter().any(|memory| is_of_another(&self.target, memory)) {
             true => Err(Error::OtherFolder(self.name.clone())),
             false => Ok(there),
         }
@@ -109,6 +115,9 @@ impl<'g> Folder<'g> {
     }
 
     pub(super) fn has_changed(&self) -> bool {
+        if self.retry_at.is_some_and(|at| at <= Instant::now()) {
+            return true;
+        }
         let Ok(walk) = walk(&self.root) else { return true };
         let now: BTreeMap<&str, Stamp> = walk.files.iter().map(|found| (&*found.path, found.stamp)).collect();
         let Some(seen) = &self.seen else { return true };
@@ -117,8 +126,13 @@ impl<'g> Folder<'g> {
 
     /// Brings the memories of the folder up to date.
     pub(super) async fn update(&mut self) -> Result<Summary, Error> {
-        self.seen = None;
-        let ingested = self.list().await?.into_iter().filter(|it| it.source.starts_with(INGESTED));
+        (self.seen, self.retry_at) = (None, None);
+        if self.target.sources.is_empty() {
+            self.find().await?;
+        }
+        let there = self.list().await?;
+        let has_foreign = there.iter().any(|it| self.is_foreign(it));
+        let ingested = there.into_iter().filter(|it| it.source.starts_with(INGESTED));
         // One with other tags is sent again.
         let is_current = |it: &MemorySource| it.tags == self.command.tags && it.source == self.source();
         let mut known: Known =
@@ -134,8 +148,41 @@ impl<'g> Folder<'g> {
         self.remove_gone(&walk, &mut known, &mut summary).await?;
         walk.skipped.into_iter().for_each(|(path, why)| summary.skip(path, why));
         self.send_files(walk.files, known, &mut summary).await?;
+        if has_foreign && summary.kept == 0 {
+            self.adopt(&mut summary).await?;
+        }
+        if summary.kept == 0 {
+            // From now on, what has another source is of another folder, which took this one's name.
+            self.target.sources.truncate(1);
+        }
         self.seen = Some(seen);
+        self.retry_at = summary.has_no_room.then(|| Instant::now() + RETRY_INTERVAL);
         Ok(summary)
+    }
+
+    /// Returns whether a memory was ingested under a source that new memories do not have.
+    fn is_foreign(&self, memory: &MemorySource) -> bool {
+        memory.source.starts_with(INGESTED) && memory.source != self.source()
+    }
+
+    /// Gives this folder's source to former texts that stay because their files cannot be read.
+    async fn adopt(&self, summary: &mut Summary) -> Result<(), Error> {
+        let there = self.list().await?;
+        for MemorySource { path, tags, .. } in there.into_iter().filter(|it| self.is_foreign(it)) {
+            let (mut text, mut cursor) = (String::new(), None);
+            loop {
+                let piece = read_piece(self.gateway, &self.command.at.profile, &path, cursor).await?;
+                text.push_str(&piece.text);
+                cursor = piece.next_cursor;
+                if cursor.is_none() {
+                    break;
+                }
+            }
+            let source = self.source().to_owned();
+            let new = PutMemory { path, text, source, tags, expires_in_seconds: None };
+            self.send(vec![(new, true)], summary).await?;
+        }
+        Ok(())
     }
 
     /// Removes memories of files that are gone, first: they may make room for others.
@@ -163,6 +210,8 @@ impl<'g> Folder<'g> {
         let mut stale: Vec<String> = Vec::new();
         for (number, Found { file, path: relative, stamp }) in files.into_iter().enumerate() {
             print::progress(&bar(number, total));
+            // Files that are only read would keep a signal waiting.
+            tokio::task::yield_now().await;
             let path = self.path_of(&relative);
             let before = known.remove(&path);
             let text = match read(&file, stamp).await {
@@ -196,18 +245,19 @@ impl<'g> Folder<'g> {
     }
 
     /// Sends texts, each with whether it replaces one. If the gateway refuses one of them, each is sent
-    /// alone, so that the others are kept. A former text that cannot be replaced is removed.
+    /// alone, so that the others are kept. A former text that cannot be replaced is removed, unless the text
+    /// may be taken as it is when the link is faster.
     async fn send(&self, texts: Vec<(PutMemory, bool)>, summary: &mut Summary) -> Result<(), Error> {
         if texts.is_empty() {
             return Ok(());
         }
         let put = texts.iter().map(|(new, _)| new.clone()).collect();
-        let refusal = match self.change(put, Vec::new()).await {
+        let (code, refusal) = match self.change(put, Vec::new()).await {
             Ok(done) => {
                 summary.changed += done.changed + done.unchanged;
                 return Ok(());
             }
-            Err(Error::Refused { code, message, .. }) if is_about_texts(&code) => message,
+            Err(Error::Refused { code, message, .. }) if is_about_texts(&code) => (code, message),
             Err(error) => return Err(error),
         };
         if texts.len() > 1 {
@@ -216,11 +266,19 @@ impl<'g> Folder<'g> {
             }
             return Ok(());
         }
+        // A link that is slow today says nothing about the text.
+        let is_slow = code == "too_slow";
+        summary.has_no_room |= is_slow || code == "conflict";
         for (PutMemory { path, .. }, replaces) in texts {
-            let removed = if replaces { "; its former text is removed" } else { "" };
-            summary.skip(path.replacen(&self.target.prefix, "", 1), format!("{refusal}{removed}"));
+            let former = match (replaces, is_slow) {
+                (true, true) => "; its former text is kept",
+                (true, false) => "; its former text is removed",
+                (false, _) => "",
+            };
+            summary.skip(path.replacen(&self.target.prefix, "", 1), format!("{refusal}{former}"));
             summary.refused += 1;
-            if replaces {
+            summary.kept += usize::from(replaces && is_slow);
+            if replaces && !is_slow {
                 self.remove(&[path], summary).await?;
             }
         }
@@ -239,9 +297,30 @@ impl<'g> Folder<'g> {
     }
 }
 
-/// Returns what tells folders of the same name apart: it says nothing about where they are.
-fn digest_place(folder: &Path) -> String {
-    let digest = Sha256::digest(folder.as_os_str().as_encoded_bytes());
+/// Returns whether a memory was ingested from another folder of the same name.
+fn is_of_another(target: &MemoryFolder, memory: &MemorySource) -> bool {
+    memory.source.starts_with(INGESTED) && !target.sources.contains(&memory.source)
+}
+
+/// Returns what tells this machine from others: its id, its name if it has none, or nothing.
+fn machine() -> Vec<u8> {
+    let id = fs::read("/etc/machine-id").unwrap_or_default().trim_ascii().to_owned();
+    match &*id {
+        b"" | b"uninitialized" => gethostname().map(OsString::into_encoded_bytes).unwrap_or_default(),
+        _ => id,
+    }
+}
+
+/// Returns what tells folders of the same name apart: it says nothing about where they are. Without a machine
+/// it is what earlier releases took.
+fn digest_place(machine: &[u8], folder: &Path) -> String {
+    let mut digest = Sha256::new();
+    if !machine.is_empty() {
+        digest.update(machine);
+        digest.update([0_u8]);
+    }
+    digest.update(folder.as_os_str().as_encoded_bytes());
+    let digest = digest.finalize();
     HEXLOWER.encode(digest.get(..FOLDER_BYTES).unwrap_or_default())
 }
 
@@ -256,11 +335,33 @@ fn names_of<'m>(memories: &'m [MemorySource], places: &[String]) -> BTreeSet<&'m
 
 /// Returns whether a refusal is about what was sent: another text may be taken. Others concern all texts.
 fn is_about_texts(code: &str) -> bool {
-    matches!(code, "invalid" | "too_large" | "conflict")
+    matches!(code, "invalid" | "too_large" | "too_slow" | "conflict")
 }
 
 fn bar(done: usize, total: usize) -> String {
     const WIDTH: usize = 30;
     let filled = done * WIDTH / total.max(1);
     format!("[{}{}] {done} of {total} files", "#".repeat(filled), ".".repeat(WIDTH - filled))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The same path on two machines is two folders; earlier releases knew no machines.
+    #[test]
+    fn place_is_of_a_machine_and_a_path() {
+        let of = |machine: &str, path: &str| digest_place(machine.as_bytes(), Path::new(path));
+        assert_eq!(of("one", "/docs"), of("one", "/docs"));
+        assert_ne!(of("one", "/docs"), of("two", "/docs"));
+        assert_ne!(of("one", "/docs"), of("one", "/notes"));
+        let former = Sha256::digest("/docs");
+        assert_eq!(of("", "/docs"), HEXLOWER.encode(&former[..FOLDER_BYTES]));
+    }
+
+    #[test]
+    fn refusal_of_a_text_is_told_from_one_of_the_caller() {
+        assert!(["invalid", "too_large", "too_slow", "conflict"].into_iter().all(is_about_texts));
+        assert!(!["unauthenticated", "too_fast", "unrecorded"].into_iter().any(is_about_texts));
+    }
 }

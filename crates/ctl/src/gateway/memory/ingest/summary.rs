@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::super::super::print_json;
 use crate::{error::Exit, print};
 
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Summary {
     pub(super) changed: usize,
     pub(super) unchanged: usize,
@@ -15,9 +15,15 @@ pub(super) struct Summary {
     pub(super) refused: usize,
     /// How many folders were left out because their rules cannot be read.
     pub(super) unruled: usize,
+    /// How many former texts were to be replaced and could not be sent in time.
+    #[serde(skip)]
+    pub(super) kept: usize,
+    /// Whether a refused text may be taken later as it is: other texts made room, or the link is faster.
+    #[serde(skip)]
+    pub(super) has_no_room: bool,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, PartialEq, Eq, Serialize)]
 struct Skipped {
     path: String,
     why: String,
@@ -30,6 +36,11 @@ impl Summary {
 
     pub(super) fn skip(&mut self, path: impl Into<String>, why: impl Into<String>) {
         self.skipped.push(Skipped { path: path.into(), why: why.into() });
+    }
+
+    /// Returns whether a run after this one is worth a word.
+    pub(super) fn has_news(&self, before: &Self) -> bool {
+        self.changed + self.removed > 0 || self != before
     }
 
     /// Prints the summary. A run has failed if the gateway refused a text, or a folder was left out
