@@ -72,7 +72,7 @@ pub struct JobEndpoint {
 
 impl JobEndpoint {
     /// Begins to serve on a unix socket, and on loopback under a new token. Any process that can reach the
-    /// socket may call: keep it in a folder of the job's own.
+    /// socket may call: keep it in a folder that only those reach who may.
     pub(crate) fn start(
         session: Arc<Session>,
         socket: &Path,
@@ -86,7 +86,7 @@ impl JobEndpoint {
             _ => {}
         }
         let listener = UnixListener::bind(socket).map_err(listen_error)?;
-        // The job runs under a user id of its own.
+        // Whoever connects may have a user id of its own: the folder says who reaches the socket.
         fs::set_permissions(socket, Permissions::from_mode(0o666)).map_err(listen_error)?;
         let limits = session.shared.limits;
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());

@@ -15,8 +15,14 @@ const MAX_NAME_BYTES: usize = 128;
 #[derive(Debug)]
 pub(crate) enum PassedOn {
     Answered(Box<CallToolResult>),
-    Rejected { code: i64, message: String },
-    Failed(&'static str),
+    Rejected {
+        code: i64,
+        message: String,
+    },
+    /// It did not reach the gateway.
+    Unsent(&'static str),
+    /// It may have reached the gateway, whose row is the record of it then.
+    Unanswered(&'static str),
 }
 
 /// Denies what the gateway would deny by the name of the tool and the lease alone.
@@ -67,11 +73,12 @@ pub(crate) async fn send(gateway: &Client, call: Call, lease: &str) -> PassedOn 
         }
         Err(error) => {
             debug!(error = %broker::Chain(&error), "Call not passed on.");
-            PassedOn::Failed(if error.is_unreachable() {
+            let why = if error.is_unreachable() {
                 "the gateway cannot be reached"
             } else {
                 "the gateway did not answer; it is unknown whether the call had its effect"
-            })
+            };
+            if error.is_unsent() { PassedOn::Unsent(why) } else { PassedOn::Unanswered(why) }
         }
     }
 }

@@ -333,8 +333,9 @@ impl Session {
                 self.shared.counts.passed_on.fetch_add(1, Ordering::Relaxed);
                 Answer::Rejected { code, message }
             }
-            // The gateway has no row of it, or one that says no more.
-            PassedOn::Failed(why) => {
+            PassedOn::Unanswered(why) => Answer::Unavailable(why),
+            // The gateway has no row of it.
+            PassedOn::Unsent(why) => {
                 let error_type = "gateway_unavailable".to_owned();
                 match self.record(Record::Refused { call: about, denied: false, error_type }) {
                     Ok(_) => Answer::Unavailable(why),

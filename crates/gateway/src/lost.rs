@@ -1,4 +1,4 @@
-//! Looks from time to time for what the streams have lost.
+//! Looks from time to time for what the streams have lost, and for what removed nodes left in them.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,7 +11,8 @@ use tracing::warn;
 
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// Sends jobs, workflows and handoffs of workflows again that are stored and that the streams have lost.
+/// Sends jobs, workflows and handoffs of workflows again that are stored and that the streams have lost, and
+/// empties the queues of removed nodes.
 #[derive(Debug)]
 pub(crate) struct Lost {
     pub(crate) store: Store,
@@ -30,6 +31,9 @@ impl Lost {
                 _ = looks.tick() => {}
             }
             let Self { store, sandboxes, leases } = &self;
+            if let Err(error) = sandboxes.forget_left(store).await {
+                warn!(error = %Chain(&error), "Queues of removed nodes not looked at; retrying.");
+            }
             report("jobs", control::requeue_lost_jobs(store, sandboxes, leases).await);
             report("workflows", control::requeue_lost_workflows(store, sandboxes).await);
             report("handoffs", control::resend_lost_handoffs(store, sandboxes, leases).await);

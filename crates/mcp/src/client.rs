@@ -170,12 +170,18 @@ impl Inner {
             }
         }
         debug!(%error, ?fate, "Retrying the MCP request.");
-        let connection = self.get_or_connect().await?;
-        let second = work(connection.clone()).await;
-        if let Err(Failure { retry: Retry::OnNewConnection, .. }) = second {
-            self.discard(&connection);
-        }
-        second.map_err(|failure| failure.error)
+        let second = match self.get_or_connect().await {
+            Ok(connection) => {
+                let second = work(connection.clone()).await;
+                if let Err(Failure { retry: Retry::OnNewConnection, .. }) = second {
+                    self.discard(&connection);
+                }
+                second.map_err(|failure| failure.error)
+            }
+            Err(error) => Err(error),
+        };
+        // The first try may have reached the server; that the second did not says nothing about it.
+        second.map_err(|second| if fate == Fate::Unknown && second.is_unsent() { error } else { second })
     }
 
     async fn list(

@@ -56,6 +56,17 @@ impl Error {
         matches!(failure, Some(exchange::Failure::Connect(_) | exchange::Failure::Broken(_)))
             || source.is::<LostError>()
     }
+
+    /// Returns whether the request was certainly not sent: there was no connection, or no token to send.
+    pub fn is_unsent(&self) -> bool {
+        match self {
+            Self::Token(..) => true,
+            Self::Unavailable(source) => {
+                matches!(source.downcast_ref::<exchange::Failure>(), Some(exchange::Failure::Connect(_)))
+            }
+            _ => false,
+        }
+    }
 }
 
 impl Failure {

@@ -1,12 +1,18 @@
 //! The tools that jobs call through the node: each job that may call some has an endpoint of its own, and
 //! what it calls is decided and audited here.
 
-use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use broker::{Broker, Chain};
 use edge::{Edge, EdgeLimits, EdgeSettings, JobEndpoint};
 use leased::HeldLease;
-use secrets::signing_key;
+use secrets::{file, signing_key};
 use subjects::job::Job;
 use tokio::select;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -26,7 +32,7 @@ pub enum Error {
     #[error(transparent)]
     Key(#[from] signing_key::Error),
     #[error("making the folder for sockets {}", .0.display())]
-    Folder(PathBuf, #[source] std::io::Error),
+    Folder(PathBuf, #[source] io::Error),
     #[error(transparent)]
     Edge(#[from] edge::Error),
 }
@@ -65,7 +71,7 @@ impl JobTools {
         let (closer, ended) = (Arc::clone(&edge), stop.clone());
         background.spawn(async move { closer.keep_closing(ended).await });
         let sockets = data.join("sockets");
-        std::fs::create_dir_all(&sockets).map_err(|error| Error::Folder(sockets.clone(), error))?;
+        make_folder(&sockets).map_err(|error| Error::Folder(sockets.clone(), error))?;
         let address = match config.edge.listen {
             Some(listen) => {
                 let (address, serving) = edge.listen_loopback(listen, stop.clone()).await?;
@@ -151,6 +157,13 @@ impl JobTools {
         }
         self.edge.close().await;
     }
+}
+
+/// Makes the folder of sockets for this user alone, also if it exists: whoever reaches a socket calls as its
+/// job. Jobs do not: each connects to a socket in its sandbox, and the node passes on what is said there.
+fn make_folder(path: &Path) -> io::Result<()> {
+    file::create_private_folder(path)?;
+    file::make_private(path)
 }
 
 #[cfg(test)]

@@ -75,7 +75,8 @@ pub(super) struct NewAlarm {
     pub(super) detail: String,
 }
 
-/// Raises alarms, unless they were raised before. Returns how many are new.
+/// Raises alarms, unless they were raised before. One that was resolved is raised again. Returns how many
+/// are new or raised again.
 pub(super) async fn raise(
     db: &impl ConnectionTrait,
     node: &str,
@@ -86,12 +87,17 @@ pub(super) async fn raise(
     for alarm in alarms {
         // Once for each line; what may come after all has one alarm for the lease.
         let line = if alarm.kind.may_resolve() { 0 } else { alarm.line };
+        let id = format!("{lease_id}/{node}/{}/{line}", alarm.kind.as_str());
+        if alarm.kind.may_resolve() && reopen(db, &id, alarm).await? {
+            raised += 1;
+            continue;
+        }
         let row = edge_alarm::Model {
-            id: format!("{lease_id}/{node}/{}/{line}", alarm.kind.as_str()),
+            id,
             node: node.to_owned(),
             lease_id: lease_id.to_owned(),
             kind: alarm.kind.as_str().to_owned(),
-            line: i64::try_from(alarm.line).unwrap_or(i64::MAX),
+            line: stored_line(alarm),
             detail: alarm.detail.clone(),
             raised_at: clock::now(),
             resolved_at: None,
@@ -101,6 +107,24 @@ pub(super) async fn raise(
         raised += insert.on_conflict(conflict).exec_without_returning(db).await?;
     }
     Ok(raised)
+}
+
+/// Opens an alarm again that was resolved. Returns false if there is none.
+async fn reopen(db: &impl ConnectionTrait, id: &str, alarm: &NewAlarm) -> Result<bool, DbErr> {
+    let opened = edge_alarm::Entity::update_many()
+        .col_expr(edge_alarm::Column::ResolvedAt, Expr::value(None::<i64>))
+        .col_expr(edge_alarm::Column::RaisedAt, Expr::value(clock::now()))
+        .col_expr(edge_alarm::Column::Line, Expr::value(stored_line(alarm)))
+        .col_expr(edge_alarm::Column::Detail, Expr::value(alarm.detail.as_str()))
+        .filter(edge_alarm::Column::Id.eq(id))
+        .filter(edge_alarm::Column::ResolvedAt.is_not_null())
+        .exec(db)
+        .await?;
+    Ok(opened.rows_affected > 0)
+}
+
+fn stored_line(alarm: &NewAlarm) -> i64 {
+    i64::try_from(alarm.line).unwrap_or(i64::MAX)
 }
 
 /// Ends the alarms of a kind about a lease.
@@ -113,4 +137,38 @@ pub(super) async fn resolve(db: &impl ConnectionTrait, lease_id: &str, kind: Ala
         .exec(db)
         .await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use store::{Durability, Options, Store};
+
+    use super::*;
+    use crate::edge::alarms;
+
+    #[tokio::test]
+    async fn alarm_that_was_resolved_is_raised_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let url = format!("sqlite://{}", folder.path().join("store.db").display());
+        let patience = Duration::from_secs(2);
+        let options = Options { url, max_connections: 2, patience, durability: Durability::Process };
+        let store = Store::open(&options).await.expect("a store");
+        let raise_at = async |line: u64| {
+            let write = store.write().await.expect("a transaction");
+            let alarm = NewAlarm { kind: AlarmKind::Truncated, line, detail: format!("{line} came") };
+            let raised = raise(&*write, "n1", "l1", &[alarm]).await.expect("raised");
+            write.commit().await.expect("committed");
+            raised
+        };
+        assert_eq!((raise_at(3).await, raise_at(4).await), (1, 0), "once while it is open");
+        let write = store.write().await.expect("a transaction");
+        resolve(&*write, "l1", AlarmKind::Truncated).await.expect("resolved");
+        write.commit().await.expect("committed");
+        assert!(alarms(&store, true, 10).await.expect("alarms").is_empty());
+        assert_eq!((raise_at(5).await, raise_at(6).await), (1, 0));
+        let open = alarms(&store, true, 10).await.expect("alarms");
+        assert_eq!((open.len(), open[0].line, &*open[0].detail), (1, 5, "5 came"));
+    }
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use edge::{EdgeLimits, Error};
 use serde_json::json;
-use testkit::eventually;
+use testkit::{Link, eventually};
 
 use super::support::{NODE, World, call};
 
@@ -55,6 +55,48 @@ async fn node_that_is_cut_off_goes_on_until_its_lease_ends_and_then_denies() {
     let rows = world.rows_of_node().await;
     let success = rows.iter().filter(|row| row["status"] == "success").count();
     assert_eq!(success, made);
+}
+
+/// The gateway may have the call, and then its own row of it.
+#[tokio::test]
+async fn call_that_may_have_reached_the_gateway_has_no_row_of_the_node() {
+    let world = World::start().await;
+    let url = world.gateway.url();
+    let server = url.trim_start_matches("http://").trim_end_matches("/mcp");
+    let link = Link::to(server).await;
+    let client = mcp::Client::new(mcp::Options {
+        url: format!("http://{}/mcp", link.address()),
+        token_file: Some(world.path("token")),
+        connect_timeout: Duration::from_secs(2),
+        call_timeout: Duration::from_secs(2),
+        max_result_bytes: 1 << 20,
+        fast_path: true,
+        profile: None,
+    });
+    let edge = world.open_with(client.unwrap(), "edge", &world.key, NODE, EdgeLimits::default());
+    let held = world.job_lease(None).await;
+    let endpoint = edge.serve_job(&held, &world.path("s")).await.unwrap();
+    let lease = endpoint.lease_id().to_owned();
+    let answer = call(&endpoint, "help.list", json!({})).await;
+    assert!(answer["error"].is_null(), "{answer}");
+    link.cut();
+    let answer = call(&endpoint, "help.list", json!({})).await;
+    let said = "the gateway did not answer; it is unknown whether the call had its effect";
+    assert_eq!(answer["error"]["message"], said, "{answer}");
+    // Nobody listens any more. The first call may notice it only when it is sent.
+    drop(link);
+    for _ in 0..2 {
+        let answer = call(&endpoint, "artifact.list", json!({})).await;
+        assert_eq!(answer["error"]["message"], "the gateway cannot be reached", "{answer}");
+    }
+    endpoint.close().await;
+    world.ship(&edge).await;
+    world.wait_until_closed(&lease).await;
+    let rows = world.rows_of_node().await;
+    let not_made = |row: &serde_json::Value| {
+        (&row["tool"], &row["error_type"]) == (&json!("artifact.list"), &json!("gateway_unavailable"))
+    };
+    assert!(!rows.is_empty() && rows.iter().all(not_made), "{rows:?}");
 }
 
 #[tokio::test]

@@ -52,7 +52,7 @@ async fn a_client_can_be_created_before_its_server_starts() {
     gateway.kill();
     let client = client(gateway.url());
     let error = client.tools().await.unwrap_err();
-    assert!(error.is_transient() && error.is_unreachable(), "{error:?}");
+    assert!(error.is_transient() && error.is_unreachable() && error.is_unsent(), "{error:?}");
     gateway.start_again();
     assert_eq!(client.tools().await.unwrap().len(), 1);
 }
@@ -76,6 +76,7 @@ async fn http_statuses_are_classified_as_transient_or_permanent() {
         let error = client.call(call("works")).await.unwrap_err();
         assert_eq!(error.is_transient(), is_transient, "{status}: {error:?}");
         assert!(!error.is_unreachable(), "a server that responds is reached: {status}: {error:?}");
+        assert!(!error.is_unsent(), "{status}: {error:?}");
         assert_eq!(matches!(error, Error::Rejected { .. }), status == 403, "{status}: {error:?}");
         gateway.fail_with(None);
         assert_eq!(client.call(call("works")).await.unwrap().text, "done", "after {status}");

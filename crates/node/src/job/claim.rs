@@ -10,7 +10,7 @@ use bytes::Bytes;
 use chain::{Loss, Ownership, Tail};
 use protocol::{ClaimDecision, History, Holder};
 use subjects::{
-    InstanceId, NodeId, Pattern,
+    InstanceId, NodeId, Pattern, Subject,
     job::{Claimed, Engine, Entry, Job, MAX_ATTEMPTS, Record, Repeat},
     streams,
 };
@@ -71,10 +71,13 @@ pub(super) enum Unrunnable {
 /// What the journal of a job says about earlier attempts.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct EarlierAttempts {
+    /// How many claims there are.
     attempts: u32,
+    /// The highest number that a claim says it has.
+    highest: u32,
     /// Attempts that did not end with a hand-back of a node that was stopped.
     failed: u32,
-    /// The node of an attempt that started the process and did not release it.
+    /// The node of an attempt that started the process, or may have, and did not release it.
     started_by: Option<NodeId>,
     last_why: Option<String>,
     /// Which node said last that it could not run the job, and when, if none has claimed it since.
@@ -103,8 +106,7 @@ pub(super) async fn claim(streams: &Streams, job: &Job, claimant: Claimant<'_>) 
         if unrunnable.is_none() && claimant.has_others && past.was_given_up_by(claimant.node, now) {
             return Ok(Claim::LeftToOthers);
         }
-        let end = found.last().map_or(0, |last| last.sequence);
-        match append_claim(streams, job, claimant, &past, (end, looked_at)).await {
+        match append_claim(streams, job, claimant, &past, (found.as_slice(), looked_at)).await {
             Ok(journal) => {
                 return Ok(match unrunnable {
                     Some(why) => Claim::Unrunnable(journal, why),
@@ -123,11 +125,13 @@ async fn append_claim(
     job: &Job,
     claimant: Claimant<'_>,
     past: &EarlierAttempts,
-    (end, looked_at): (u64, Instant),
+    (found, looked_at): (&[StreamMessage], Instant),
 ) -> Result<SharedJournal, Loss> {
-    let attempt = past.attempts + 1;
+    let attempt = past.next_number();
+    let end = found.last().map_or(0, |last| last.sequence);
+    let bodies = found.iter().map(|message| message.payload.clone()).collect();
     let chain = JobChain { job: job.job_id, node: claimant.node.clone(), queued: claimant.holder.message };
-    let mut tail = Tail::new(chain, Vec::new(), end, looked_at);
+    let mut tail = Tail::new(chain, bodies, end, looked_at);
     let claimed = Record::Claimed(Claimed {
         attempt,
         node: claimant.node.clone(),
@@ -153,21 +157,39 @@ async fn append_claim(
     }))
 }
 
-/// Reads the entries of a journal. One that cannot be read counts as a claim that made no progress.
+/// Reads the entries of a journal.
 fn read(found: &[StreamMessage]) -> (History, EarlierAttempts) {
-    let entries = found.iter().filter_map(|message| Entry::decode(&message.payload).ok());
-    summarize(entries)
+    summarize(found.iter().filter_map(|message| read_entry(&message.subject, &message.payload)))
 }
 
-fn summarize(entries: impl Iterator<Item = Entry>) -> (History, EarlierAttempts) {
+/// Returns an entry, or the node that wrote it if it cannot be read. `None` if it is not an entry.
+fn read_entry(subject: &str, body: &[u8]) -> Option<Result<Entry, NodeId>> {
+    let Ok(Subject::JobJournal(_, node)) = subject.parse() else { return None };
+    Some(Entry::decode(body).map_err(|_| node))
+}
+
+/// An entry that cannot be read counts as a claim that made no progress, and may have started the process.
+fn summarize(entries: impl Iterator<Item = Result<Entry, NodeId>>) -> (History, EarlierAttempts) {
     let (mut history, mut past) = (History::default(), EarlierAttempts::default());
     let (mut holder, mut started): (Option<NodeId>, Option<NodeId>) = (None, None);
-    for Entry { at, record, .. } in entries {
+    for entry in entries {
+        let Entry { at, record, .. } = match entry {
+            Ok(entry) => entry,
+            Err(node) => {
+                past.given_up = None;
+                past.attempts += 1;
+                past.failed += 1;
+                past.started_by = started.replace(node.clone()).or(past.started_by);
+                holder = Some(node);
+                continue;
+            }
+        };
         match record {
             Record::Claimed(claimed) => {
                 past.given_up = None;
                 history.add_claim(Holder { message: claimed.queued, delivery: claimed.delivery });
                 past.attempts += 1;
+                past.highest = past.highest.max(claimed.attempt);
                 past.failed += 1;
                 // Also if the next node was lost before it could say so.
                 past.started_by = started.take().or(past.started_by);
@@ -192,6 +214,12 @@ fn summarize(entries: impl Iterator<Item = Entry>) -> (History, EarlierAttempts)
 }
 
 impl EarlierAttempts {
+    /// Returns the number of the next attempt. A stream that has lost entries has fewer claims than there
+    /// were attempts, and files are stored under the number of theirs.
+    fn next_number(&self) -> u32 {
+        self.attempts.max(self.highest).saturating_add(1)
+    }
+
     fn unrunnable(&self, repeat: Repeat) -> Option<Unrunnable> {
         match self.started_by.clone() {
             Some(node) if repeat == Repeat::Never => Some(Unrunnable::MayHaveRun { node }),
@@ -225,7 +253,7 @@ mod tests {
     }
 
     fn past(records: Vec<Record>) -> EarlierAttempts {
-        summarize(records.into_iter().map(Entry::new)).1
+        summarize(records.into_iter().map(|record| Ok(Entry::new(record)))).1
     }
 
     #[test]
@@ -271,5 +299,37 @@ mod tests {
     fn released_start_may_be_repeated() {
         let records = vec![claimed("a", 1), Record::Started, Record::Released { why: None }, claimed("b", 2)];
         assert_eq!(past(records).started_by, None);
+    }
+
+    #[test]
+    fn number_of_an_attempt_is_never_given_again() {
+        assert_eq!(past(Vec::new()).next_number(), 1);
+        assert_eq!(past(vec![claimed("a", 1), claimed("b", 2)]).next_number(), 3);
+        let Record::Claimed(third) = claimed("a", 3) else { unreachable!("it is a claim") };
+        let third = Record::Claimed(Claimed { attempt: 3, ..third });
+        assert_eq!(past(vec![third]).next_number(), 4, "the stream has lost the claims before");
+    }
+
+    #[test]
+    fn entry_that_cannot_be_read_counts_as_an_attempt_that_may_have_run() {
+        let journal = |node: &str| format!("job.{}.{node}.journal", subjects::JobId::now());
+        let unreadable = |node: &str| read_entry(&journal(node), b"{").unwrap();
+        let readable = |record: Record| read_entry(&journal("a"), &Entry::new(record).encode()).unwrap();
+        let claim = || readable(claimed("a", 1));
+        let past = |entries: Vec<Result<Entry, NodeId>>| summarize(entries.into_iter()).1;
+        assert_eq!(read_entry(&format!("job.{}.a.result", subjects::JobId::now()), b"{"), None);
+
+        let node: NodeId = "b".parse().unwrap();
+        let found = past(vec![claim(), unreadable("b")]);
+        assert_eq!((found.attempts, found.failed, found.next_number()), (2, 2, 3));
+        let lost = |node: &NodeId| Some(Unrunnable::MayHaveRun { node: node.clone() });
+        assert_eq!(found.unrunnable(Repeat::Never), lost(&node));
+        assert_eq!(found.unrunnable(Repeat::Safe), None);
+        let claimed_since = past(vec![unreadable("b"), claim()]);
+        assert_eq!(claimed_since.unrunnable(Repeat::Never), lost(&node));
+        let released = readable(Record::Released { why: None });
+        assert_eq!(past(vec![unreadable("b"), released]).unrunnable(Repeat::Never), None);
+        let often = past(["a", "b", "a"].map(unreadable).into());
+        assert_eq!(often.unrunnable(Repeat::Safe), Some(Unrunnable::TooManyAttempts { why: None }));
     }
 }

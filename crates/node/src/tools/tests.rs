@@ -1,4 +1,7 @@
-use std::fs;
+use std::{
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt,
+};
 
 use intake::Gate;
 use serde_json::json;
@@ -49,4 +52,17 @@ async fn node_takes_no_jobs_while_the_audit_of_what_they_call_cannot_be_written(
     stop.cancel();
     background.close();
     background.wait().await;
+}
+
+#[test]
+fn sockets_of_jobs_are_reached_by_the_node_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let sockets = folder.path().join("sockets");
+    let mode = || fs::metadata(&sockets).unwrap().permissions().mode() & 0o777;
+    make_folder(&sockets).unwrap();
+    assert_eq!(mode(), 0o700);
+    // As an earlier release made it.
+    fs::set_permissions(&sockets, Permissions::from_mode(0o755)).unwrap();
+    make_folder(&sockets).unwrap();
+    assert_eq!(mode(), 0o700);
 }

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use subjects::streams::{self, Sizing};
+use subjects::{
+    job::{Entry, Record},
+    streams::{self, Sizing},
+};
 use testkit::{Link, NodeBuilder, NodeProcess, eventually_within};
 
 use crate::{
@@ -84,6 +87,34 @@ async fn job_of_a_killed_node_is_run_by_another() {
     for builder in &builders {
         wait_until_clean(&builder.data(), std::slice::from_ref(&id)).await;
     }
+}
+
+/// Without what the first node recorded, the third attempt would have the number of the second.
+#[tokio::test]
+async fn journal_that_the_stream_lost_is_written_again_with_the_attempts_before() {
+    let stage = Stage::start().await;
+    let mut first = stage.node("n1").await.start().await;
+    let id = stage.script("echo started; sleep 4", json!({})).await;
+    stage.wait_for_log(&id, "started").await;
+    first.process.kill();
+    let _second = stage.node("n2").await.start().await;
+    eventually_within(Duration::from_secs(60), "the second attempt to run", || async {
+        is_running(&id, 2).then_some(())
+    })
+    .await;
+    let jetstream = async_nats::jetstream::new(stage.nats.client().await);
+    let runs = jetstream.get_stream(streams::JOB_RUNS).await.unwrap();
+    runs.purge().filter(format!("job.{id}.>")).await.unwrap();
+    let job = stage.ended(&id).await;
+    assert_eq!((&job["exit_code"], &job["attempt"]), (&json!(0), &json!(2)), "{job}");
+    let journal = format!("job.{id}.*.journal");
+    let found = broker::read_batch(&jetstream, streams::JOB_RUNS, &journal, 1, 100).await.unwrap();
+    let claims = found.iter().filter_map(|message| match Entry::decode(&message.payload).unwrap().record {
+        Record::Claimed(claimed) => Some((claimed.node.to_string(), claimed.attempt)),
+        _ => None,
+    });
+    let claims: Vec<_> = claims.collect();
+    assert_eq!(claims, [("n1".to_owned(), 1), ("n2".to_owned(), 2)]);
 }
 
 #[tokio::test]

@@ -94,13 +94,13 @@ impl<'b> JobBook<'b> {
         Ok(())
     }
 
-    /// Returns whether the node that has the job is away. A job that waits has no node.
+    /// Returns whether the node that has the job is away, or was removed. A job that waits has no node.
     async fn is_node_away(&self, row: &job::Model) -> Result<bool, ToolError> {
         let Some(id) = row.node_id.as_deref().filter(|_| row.status == JobStatus::Running.as_str()) else {
             return Ok(false);
         };
         let found = node::Entity::find_by_id(id).one(self.db).await?;
-        Ok(found.is_some_and(|node| node.seen_at < away_before(self.now)))
+        Ok(found.is_none_or(|node| node.seen_at < away_before(self.now)))
     }
 }
 

@@ -12,27 +12,35 @@ use sea_orm::{
 };
 use store::{
     SendIf, Store, clock,
-    entity::{job, outbox},
+    entity::{job, node, outbox},
 };
 use subjects::{
-    Subject,
+    JobId, Subject,
     job::{End, Job, MAX_WAIT},
+    node::PRESENCE_SECONDS,
     streams,
 };
 use tracing::debug;
 
 use super::{JobBook, Sandboxes, cancel, run};
-use crate::{LeaseIssuer, ToolError, resend};
+use crate::{
+    LeaseIssuer, ToolError,
+    known_node::{KnownNode, away_before},
+    resend,
+};
 
 /// How long after it was sent, or handed back, a job is looked for in its queue. Its message was published
 /// long before, if there is a server.
 const LOST_AFTER_US: i64 = resend::AFTER_US;
 const MAX_AT_ONCE: u64 = 500;
+/// A report that came so long after a job was claimed names the job if the node still has it.
+const REPORTED_AFTER_US: i64 = 2 * PRESENCE_SECONDS as i64 * 1_000_000;
 
 /// Queues jobs again that wait for the database, and are not in their queue. One that has a message after all
 /// runs once, too: nodes see in its chain who has it. A job that runs has a message until it ends; if its
-/// chain is lost too, no node can store its result any more, and it ends. Jobs that were asked to end and
-/// whose nodes are away are asked again. Returns how many were queued.
+/// chain is lost too, no node can store its result any more, and it ends. It also ends if its node no longer
+/// has it: no other node is given it. Jobs that were asked to end and whose nodes are away are asked again.
+/// Returns how many were queued.
 pub async fn requeue_lost_jobs(
     store: &Store,
     sandboxes: &Sandboxes,
@@ -126,8 +134,12 @@ async fn requeue(
     let max_wait = i64::try_from(MAX_WAIT.as_micros()).unwrap_or(i64::MAX);
     let is_running = row.status == JobStatus::Running.as_str();
     if is_running {
-        let why = "the streams lost the job while it ran, and its result with it".to_owned();
-        cancel::end(&db, sandboxes, &row, End::NodeLost { why: Some(why) }, SendIf::Unclaimed).await?;
+        let (why, only_if) = if has_left(&db, sandboxes, &row, now).await? {
+            ("the queue lost the job, and its node no longer runs it", SendIf::Unended)
+        } else {
+            ("the streams lost the job while it ran, and its result with it", SendIf::Unclaimed)
+        };
+        cancel::end(&db, sandboxes, &row, End::NodeLost { why: Some(why.to_owned()) }, only_if).await?;
     }
     let why = if is_running {
         None
@@ -149,4 +161,28 @@ async fn requeue(
     drop(db);
     write.commit().await?;
     Ok(why.is_none() && !is_running)
+}
+
+/// Returns whether the node of a running job no longer has it: it was removed, has been silent for long, or
+/// has since reported that it runs only others. A node names a job until its result is stored, or until it
+/// has handed the job back.
+async fn has_left(
+    db: &DatabaseExecutor<'_>,
+    sandboxes: &Sandboxes,
+    row: &job::Model,
+    now: i64,
+) -> Result<bool, ToolError> {
+    let id = row.node_id.as_deref().unwrap_or_default();
+    let Some(node) = node::Entity::find_by_id(id).one(db).await?.map(KnownNode::new) else {
+        return Ok(true);
+    };
+    let seen_at = node.row.seen_at;
+    // Apart from what is noted of jobs that wait too long: that is looked at more often.
+    let noted = format!("{}/lost", row.id);
+    if sandboxes.silent.confirms(&noted, seen_at.max(row.updated_at) < away_before(now)) {
+        return Ok(true);
+    }
+    let is_newer = seen_at > row.updated_at.saturating_add(REPORTED_AFTER_US);
+    let runs_others = |running: &[JobId]| running.iter().all(|job| job.to_string() != row.id);
+    Ok(is_newer && node.report.is_some_and(|report| runs_others(&report.running)))
 }

@@ -31,6 +31,7 @@ async fn queued_job_is_cancelled_at_once_and_no_node_can_take_it() {
 async fn running_job_is_ended_by_its_node() {
     let world = World::new().await;
     let node = world.node("one").await;
+    node.report(&node.status("i-1")).await;
     let job = world.run(json!({})).await;
     let claimed = node.claim(job, 1, 0).await.expect("claimed");
     world.until(job, "running").await;
@@ -79,4 +80,27 @@ async fn job_of_a_node_that_is_gone_ends_although_nobody_asks_again() {
     world.gateway.start_again().await;
     assert_eq!(world.until(asked, "canceled").await["end"]["how"], "cancelled");
     assert_eq!(world.get(other).await["status"], "running");
+}
+
+/// Nobody else can end it: its node will not report again.
+#[tokio::test]
+async fn job_of_a_removed_node_ends_when_it_is_cancelled_again() {
+    let clock = TestClock::at("2026-11-18T10:00:00Z");
+    let world = World::with_variables(&[], &[clock.variable()]).await;
+    let node = world.node("one").await;
+    node.report(&node.status("i-1")).await;
+    let job = world.run(json!({})).await;
+    let claimed = node.claim(job, 1, 0).await.expect("claimed");
+    node.record(job, Record::Started, claimed).await.expect("started");
+    world.until(job, "running").await;
+    world.ok("sandbox.job.cancel", json!({ "job_id": job })).await;
+    eventually("the gateway leaves it to the node", async || {
+        (world.gateway.must("GET", "/api/v1/outbox", None).await == json!([])).then_some(())
+    })
+    .await;
+    assert_eq!(world.get(job).await["status"], "running");
+    clock.set("2026-11-18T10:00:20Z");
+    world.gateway.must("DELETE", "/api/v1/nodes/one", None).await;
+    world.ok("sandbox.job.cancel", json!({ "job_id": job })).await;
+    assert_eq!(world.until(job, "canceled").await["end"]["how"], "cancelled");
 }

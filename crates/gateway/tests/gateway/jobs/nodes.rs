@@ -53,7 +53,7 @@ async fn jobs_of_a_removed_node_go_to_others() {
     let clock = TestClock::at("2026-11-18T10:00:00Z");
     let nats = Nats::start();
     let url = nats.url();
-    let gateway = GatewayProcess::start_with_variables(&[("nats.url", &url)], &[clock.variable()]).await;
+    let mut gateway = GatewayProcess::start_with_variables(&[("nats.url", &url)], &[clock.variable()]).await;
     let agent = manager(&gateway).await;
     let task = ok(&gateway, &agent, "db.task.create", json!({ "title": "t", "user_id": "ada" })).await;
     let (gone, other) =
@@ -71,7 +71,7 @@ async fn jobs_of_a_removed_node_go_to_others() {
     };
     let labelled = ok(&gateway, &agent, "sandbox.run", run(json!({ "labels": { "gpu": "yes" } }))).await;
     let named = ok(&gateway, &agent, "sandbox.run", run(json!({ "node_id": "gone" }))).await;
-    gone.queued("jobs.node.gone").await;
+    let queued = gone.newest(streams::JOBS, "jobs.node.gone").await;
     assert_eq!(gateway.ask("DELETE", "/api/v1/nodes/gone", None).await.status, 409, "it is present");
     clock.set("2026-11-18T10:00:20Z");
     other.report(&with_label(&other)).await;
@@ -89,6 +89,16 @@ async fn jobs_of_a_removed_node_go_to_others() {
     .await;
     let left = broker::last_on(&gone.jetstream, streams::JOBS, &"jobs.node.gone").await.expect("a stream");
     assert!(left.is_none(), "nothing waits for a node that is gone");
+
+    // As if a message could not be removed with its node.
+    gone.client.publish("jobs.node.gone", queued.payload).await.expect("published");
+    gone.newest(streams::JOBS, "jobs.node.gone").await;
+    gateway.start_again().await;
+    eventually("what is left is removed", async || {
+        let left = broker::last_on(&gone.jetstream, streams::JOBS, &"jobs.node.gone").await;
+        left.expect("a stream").is_none().then_some(())
+    })
+    .await;
 }
 
 /// G10: over two gateways on one store, concurrently, the counts differ by one at most.

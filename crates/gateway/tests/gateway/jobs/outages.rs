@@ -4,6 +4,7 @@ use serde_json::json;
 use subjects::{
     JobId,
     job::{End, Job, Record},
+    node::NodeStatus,
     streams,
 };
 use testkit::{GatewayProcess, Nats, Postgres, TestClock, eventually};
@@ -132,6 +133,37 @@ async fn job_that_the_streams_lost_while_it_ran_is_ended() {
     assert_eq!(ended["end"]["how"], "node_lost", "{ended}");
     assert!(ended["end"]["why"].as_str().is_some_and(|why| why.contains("the streams lost")), "{ended}");
     assert_eq!(world.ok("sandbox.job.get", json!({ "job_id": kept })).await["status"], "running");
+}
+
+/// No node is given a job again whose message is lost. If its node was removed, or runs others since it came
+/// back, nobody ends it but the gateway. A job that its node still runs goes on.
+#[tokio::test]
+async fn started_job_that_the_queue_lost_ends_if_its_node_has_left_it() {
+    let clock = TestClock::at("2026-11-18T10:00:00Z");
+    let mut world = World::with_variables(&[], &[clock.variable()]).await;
+    let (node, removed) = (world.node("one").await, world.node("two").await);
+    for node in [&node, &removed] {
+        node.report(&node.status("i-1")).await;
+    }
+    let (kept, left) = (world.run(json!({})).await, world.run(json!({})).await);
+    let of_removed = world.run(json!({})).await;
+    for (job, node) in [(kept, &node), (left, &node), (of_removed, &removed)] {
+        let claimed = node.claim(job, 1, 0).await.expect("claimed");
+        node.record(job, Record::Started, claimed).await.expect("started");
+        world.until(job, "running").await;
+    }
+    node.jetstream.get_stream(streams::JOBS).await.expect("the queue").purge().await.expect("emptied");
+    clock.set("2026-11-18T10:05:50Z");
+    world.gateway.must("DELETE", "/api/v1/nodes/two", None).await;
+    node.report(&NodeStatus { running: vec![kept], ..node.status("i-2") }).await;
+    clock.set("2026-11-18T10:06:00Z");
+    world.gateway.start_again().await;
+    for job in [left, of_removed] {
+        let ended = world.until(job, "failed").await;
+        assert_eq!(ended["end"]["how"], "node_lost", "{ended}");
+        assert!(ended["end"]["why"].as_str().is_some_and(|why| why.contains("no longer runs it")), "{ended}");
+    }
+    assert_eq!(world.get(kept).await["status"], "running");
 }
 
 /// Two gateways on one store apply each message once, whichever receives it.
