@@ -24,10 +24,11 @@ use agent::{
 #[tokio::main]
 async fn main() -> ExitCode {
     let only: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
-    let seeds: u64 = std::env::var("SEEDS").ok().map_or(1, |seeds| seeds.parse().expect("a number in SEEDS"));
+    let number = |name: &str| std::env::var(name).ok().map(|it| it.parse::<u64>().expect("a number"));
+    let (first, seeds) = (number("FIRST_SEED").unwrap_or(0), number("SEEDS").unwrap_or(1));
     let model = ModelUnderTest::from_env();
     let mut graded: Vec<Graded> = Vec::new();
-    for seed in 0..seeds {
+    for seed in first..first + seeds {
         for case in cases::all() {
             let wanted = |part: &String| case.id.contains(part.as_str()) || case.group.name() == part;
             if !only.is_empty() && !only.iter().any(wanted) {

@@ -4,6 +4,7 @@
 mod assembly;
 mod context_limit;
 mod endpoint;
+mod exchange;
 mod known_ids;
 mod learned;
 mod offline;

@@ -47,6 +47,7 @@ pub fn request_composer(messages: usize, bytes: usize) -> impl FnMut() -> usize 
             output_schema: None,
             temperature: 0.2,
             is_default_temperature: true,
+            time_limit: None,
             max_tokens: None,
             hint: Hint::Usual,
             lease: None,

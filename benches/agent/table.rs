@@ -1,6 +1,6 @@
 //! Prints the results as lines and as the table that `docs/models.md` holds.
 
-use std::fmt::Write as _;
+use std::{collections::BTreeSet, fmt::Write as _};
 
 use super::{
     cases::Group,
@@ -33,6 +33,10 @@ pub(crate) fn write(model: &ModelUnderTest, all: &[Graded]) {
         row(&mut out, group.name(), all.iter().filter(|it| it.group == group));
     }
     row(&mut out, "all", all.iter());
+    let seeds: BTreeSet<u64> = all.iter().map(|it| it.seed).collect();
+    for seed in seeds.iter().filter(|_| seeds.len() > 1) {
+        row(&mut out, &format!("seed {seed}"), all.iter().filter(|it| it.seed == *seed));
+    }
     let (reused, prompt) =
         all.iter().filter_map(|it| it.reused).fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1));
     if prompt > 0 {

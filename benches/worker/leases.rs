@@ -20,7 +20,7 @@ pub(crate) async fn measure(report: &mut Report) {
     println!("leases: {HANDOFFS} handoffs with one and as many without, one at a time, {ROUNDS} rounds");
     let nats = Nats::start();
     let gateway = GatewayProcess::start_with(&[("nats.url", &nats.url())]).await;
-    let _worker = Worker::manager(&nats).calling_process(&gateway).await.start().await;
+    let worker = Worker::manager(&nats).calling_process(&gateway).await.start().await;
     let orchestrator = Orchestrator::connect(&nats).await;
     let (mut without, mut added) = (Vec::new(), Vec::new());
     for round in 0..=ROUNDS {
@@ -39,6 +39,17 @@ pub(crate) async fn measure(report: &mut Report) {
             without.push(plain);
             added.push(leased - plain);
         }
+    }
+    for (name, has_lease) in [("without", false), ("with", true)] {
+        let mut each = Vec::new();
+        for _ in 0..ROUNDS {
+            let before = worker.process.cpu();
+            for _ in 0..HANDOFFS {
+                answer(&orchestrator, has_lease.then_some(&gateway)).await;
+            }
+            each.push((worker.process.cpu() - before) / HANDOFFS as f64 * 1e3);
+        }
+        report.add(&format!("CPU of the worker for a handoff {name} a lease"), "ms", each, None);
     }
     report.add("handoff without a lease, gateway and offline model, p50", "ms", without, None);
     report.add("a lease adds to a handoff, p50", "ms", added, Some(Goal::AtMost(MAX_ADDED_MS)));

@@ -13,7 +13,8 @@ use serde_json::Value;
 use subjects::Message;
 
 use self::vocabulary::{
-    BETWEEN, CHANGING, CONDITIONS, CREATING, NAMING, NO_CLAIM, NUMBERS, PLAIN, STATES, THINGS, VERBS,
+    BETWEEN, CHANGING, CONDITIONS, CREATING, NAMING, NO_CLAIM, NO_CREATION, NUMBERS, PLAIN, STATES, THINGS,
+    VERBS,
 };
 
 /// A change that a call of this conversation made.
@@ -99,21 +100,22 @@ pub(crate) fn assess(answer: &str, changes: &[Change], background: Background<'_
     }
     let mut is_doubtful = false;
     for sentence in sentences(answer) {
-        let claim = claimed(sentence);
-        if background.has_read && claim.is_some_and(|claim| claim.is_a_report(sentence)) {
-            continue;
-        }
-        let unkept = claim.and_then(|claim| problem(sentence, claim.kind, changes));
-        let may_be_true = claim.is_some_and(|claim| {
-            (background.has_read && claim.voice == Voice::Passive)
-                || was_said_before(sentence, claim.kind, background.earlier)
-        });
-        match unkept {
-            Some(why) if !may_be_true => return Assessment::Unkept(why),
-            Some(_) => is_doubtful = true,
-            None if claim.is_some() => is_doubtful |= names_something_else(sentence, changes),
+        let claims = claimed(sentence);
+        if claims.is_empty() {
             // With a change, or after a reading, most such sentences are true.
-            None => is_doubtful |= changes.is_empty() && !background.has_read && mentions_change(sentence),
+            is_doubtful |= changes.is_empty() && !background.has_read && mentions_change(sentence);
+        }
+        for claim in claims {
+            if background.has_read && claim.is_a_report(sentence) {
+                continue;
+            }
+            let may_be_true = (background.has_read && claim.voice == Voice::Passive)
+                || was_said_before(sentence, claim.kind, background.earlier);
+            match problem(sentence, claim, changes) {
+                Some(why) if !may_be_true => return Assessment::Unkept(why),
+                Some(_) => is_doubtful = true,
+                None => is_doubtful |= names_something_else(sentence, changes),
+            }
         }
     }
     if is_doubtful { Assessment::Doubtful } else { Assessment::Fine }
@@ -136,6 +138,8 @@ pub(crate) fn describe(changes: &[Change]) -> String {
 struct Claim {
     kind: ChangeKind,
     voice: Voice,
+    /// Whether creating something cannot make it true: "I deleted it".
+    is_no_creation: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,11 +159,16 @@ impl Claim {
     }
 }
 
-fn problem(sentence: &str, kind: ChangeKind, changes: &[Change]) -> Option<String> {
+fn problem(sentence: &str, claim: Claim, changes: &[Change]) -> Option<String> {
+    let kind = claim.kind;
     let made = changes.iter().filter(|change| match kind {
         ChangeKind::Verified => change.kind == ChangeKind::Verified,
         ChangeKind::Created => matches!(change.kind, ChangeKind::Created | ChangeKind::Other),
-        ChangeKind::Changed | ChangeKind::Other => change.kind != ChangeKind::Verified,
+        ChangeKind::Changed | ChangeKind::Other => match change.kind {
+            ChangeKind::Verified => false,
+            ChangeKind::Created => !claim.is_no_creation,
+            ChangeKind::Changed | ChangeKind::Other => true,
+        },
     });
     let made: Vec<&Change> = made.collect();
     let verb = match kind {
@@ -202,30 +211,35 @@ fn sentences(text: &str) -> impl Iterator<Item = &str> {
         .filter(|sentence| !sentence.is_empty())
 }
 
-/// Returns the change that a sentence claims to have been made.
-fn claimed(sentence: &str) -> Option<Claim> {
+/// Returns the changes that a sentence claims to have been made.
+fn claimed(sentence: &str) -> Vec<Claim> {
     if sentence.ends_with(['?', ':']) {
-        return None;
+        return Vec::new();
     }
     let words = words(sentence);
     if words.first().is_some_and(|first| CONDITIONS.contains(&first.trim_end_matches(','))) {
-        return None;
+        return Vec::new();
     }
     let is_of_a_thing = words.iter().any(|word| is_thing(word));
     let has_name = |kind| {
         let names = quoted_names(sentence);
         names.iter().any(|name| kind == ChangeKind::Created || name.contains('-'))
     };
-    words.iter().enumerate().find_map(|(index, word)| {
+    let claims = words.iter().enumerate().filter_map(|(index, word)| {
         let kind = kind_of(word)?;
+        // "I verified that it exists" tells what was read.
+        if kind == ChangeKind::Verified && words.get(index + 1).is_some_and(|next| next == "that") {
+            return None;
+        }
         let is_plain = PLAIN.contains(&word.trim_end_matches(',')) && words.len() > 1;
         if !is_of_a_thing && !has_name(kind) && !is_plain {
             return None;
         }
         let clause = words[..index].iter().rposition(|word| word.ends_with(',')).map_or(0, |comma| comma + 1);
         let voice = claiming_voice(&words[clause..index], &words[index + 1..])?;
-        Some(Claim { kind, voice })
-    })
+        Some(Claim { kind, voice, is_no_creation: NO_CREATION.contains(&word.trim_end_matches(',')) })
+    });
+    claims.collect()
 }
 
 /// Whether a sentence speaks of a change in any way, without denying it.
@@ -309,7 +323,7 @@ fn was_said_before(sentence: &str, kind: ChangeKind, earlier: &[Message]) -> boo
         calls.is_empty()
             && sentences(content).any(|said| {
                 let said_names = quoted_names(said);
-                claimed(said).is_some_and(|claim| claim.kind == kind)
+                claimed(said).iter().any(|claim| claim.kind == kind)
                     && names.iter().all(|name| said_names.contains(name))
             })
     })

@@ -25,7 +25,7 @@ use super::{
     scoped_ids::ScopedIds,
 };
 use crate::{
-    context::{Budget, Layers, Preferences, System},
+    context::{Budget, Fitted, Layers, Preferences, System},
     crash_points::Point,
     inference::{self, Hint, Listener, NoLease, OutputSchema, Purpose, Reply, Request},
     journal::{Journal, Remembered},
@@ -119,8 +119,8 @@ impl<'a> Session<'a> {
         Ok(session)
     }
 
-    /// Asks the model for its reply in one turn of the conversation. If the model's context turns out to be
-    /// shorter than was known, the request is fitted to it and sent again.
+    /// Asks the model for its reply in one turn of the conversation. As long as the model's context turns out
+    /// to be shorter than was known, the request is fitted to it and sent again.
     pub(super) async fn ask(
         &self,
         turn: u32,
@@ -128,26 +128,36 @@ impl<'a> Session<'a> {
         offer: &Offer,
         may_call: bool,
     ) -> Result<Reply, WorkError> {
-        let asked = self.ask_fitted(turn, messages, offer, may_call).await;
-        if let Err(WorkError::Inference(inference::Error::TooLong { .. })) = &asked {
-            let before = self.budget().tokens;
-            self.learn_context_tokens().await;
-            if self.budget().tokens < before {
-                return self.ask_fitted(turn, messages, offer, may_call).await;
+        let mut refused: Option<WorkError> = None;
+        loop {
+            let fixed = self.system.tokens() + offer.tokens + self.reserved_answer_tokens();
+            // The server's own words tell more than the estimate.
+            let fitted = match (self.budget().fit(fixed, messages), refused.take()) {
+                (Ok(fitted), _) => fitted,
+                (Err(_), Some(refused)) => return Err(refused),
+                (Err(too_large), None) => return Err(too_large.into()),
+            };
+            let sent = fitted.tokens;
+            match self.ask_fitted(turn, fitted, offer, may_call).await {
+                Err(WorkError::Inference(error)) => {
+                    let inference::Error::TooLong { limit, .. } = &error else { return Err(error.into()) };
+                    // Where the estimate is too low, a limit above it does not help.
+                    let shorter = limit.filter(|limit| *limit < sent).unwrap_or(sent * 3 / 4);
+                    self.context_tokens.store(shorter, Ordering::Relaxed);
+                    refused = Some(error.into());
+                }
+                asked => return asked,
             }
         }
-        asked
     }
 
     async fn ask_fitted(
         &self,
         turn: u32,
-        messages: &[Message],
+        fitted: Fitted<'_>,
         offer: &Offer,
         may_call: bool,
     ) -> Result<Reply, WorkError> {
-        let fixed = self.system.tokens() + offer.tokens + self.reserved_answer_tokens();
-        let fitted = self.budget().fit(fixed, messages)?;
         let request = Request {
             purpose: Purpose::Turn(turn),
             system: self.system.clone(),
@@ -158,6 +168,7 @@ impl<'a> Session<'a> {
             temperature: self.temperature,
             is_default_temperature: self.is_default_temperature,
             max_tokens: self.max_tokens,
+            time_limit: None,
             hint: Hint::Usual,
             lease: None,
         };
@@ -169,8 +180,8 @@ impl<'a> Session<'a> {
         self.ask_journalled(step, question, &request, &listener, note).await
     }
 
-    /// Asks the model once for a structured output, without tools and without streaming the text. A timeout
-    /// counts as an unavailable model.
+    /// Asks the model once for a structured output, without tools and without streaming the text. A model
+    /// that takes longer than `timeout` counts as unavailable; time for the journal is not the model's.
     pub(super) async fn ask_structured_once(
         &self,
         structured: StructuredRequest<'_>,
@@ -190,6 +201,7 @@ impl<'a> Session<'a> {
             temperature: 0.0,
             is_default_temperature: false,
             max_tokens: Some(structured.max_tokens),
+            time_limit: Some(timeout),
             hint: structured.hint,
             lease: None,
         };
@@ -198,18 +210,7 @@ impl<'a> Session<'a> {
         let question = JournalledQuestion { question, is_usable: structured.is_usable };
         let step = LiveStep { index, act: Act::Think, name: Some(structured.schema.name) };
         let listener = self.live.listener(step, None);
-        let asking = self.ask_journalled(step, question, &request, &listener, Some(note));
-        tokio::time::timeout(timeout, asking).await.unwrap_or_else(|_| {
-            let why = format!("no answer within {}", humantime::format_duration(timeout));
-            let ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
-            self.ledger.end_step(
-                index,
-                StepEnd { outcome: StepOutcome::Failed, ms, tries: 1, detail: Some(why.clone()) },
-            );
-            self.live.ended(step, StepOutcome::Failed, 1, ms);
-            let model = self.resources.inference.describe();
-            Err(inference::Error::Unavailable { model, tries: 1, why }.into())
-        })
+        self.ask_journalled(step, question, &request, &listener, Some(note)).await
     }
 
     /// Returns the journalled reply if there is one, and asks the model otherwise. Returns

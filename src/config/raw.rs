@@ -220,7 +220,8 @@ section! {
         offered_tools: Text = "8",
         /// Longer replies are cut at this many bytes.
         max_reply_bytes: Text = "65536",
-        /// Longest wait for a structured output of the model.
+        /// Longest time that models may take for a structured output; waiting for a server that is away is
+        /// not counted.
         think_timeout: Text = "120s",
         /// Longest time that one instance works on a handoff; after that it is answered as
         /// `deadline_exceeded` and kept as a dead letter.

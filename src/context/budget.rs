@@ -25,6 +25,8 @@ pub(crate) struct Fitted<'m> {
     pub(crate) left_out: usize,
     /// How many tool results were shortened.
     pub(crate) shortened: usize,
+    /// The tokens of the request, as estimated.
+    pub(crate) tokens: usize,
 }
 
 /// The request exceeds the budget even though everything that may be left out was: layers 1 to 5 and the last
@@ -63,9 +65,11 @@ impl Budget {
             needed -= messages[from..next].iter().map(message_tokens).sum::<usize>();
             from = next;
         }
-        let mut fitted = Fitted { messages: Cow::Borrowed(&messages[from..]), left_out: from, shortened: 0 };
+        let messages = Cow::Borrowed(&messages[from..]);
+        let mut fitted = Fitted { messages, left_out: from, shortened: 0, tokens: needed };
         if needed > self.tokens {
             needed -= fitted.shorten(needed - self.tokens);
+            fitted.tokens = needed;
         }
         if needed > self.tokens { Err(TooLarge { needed, allowed: self.tokens }) } else { Ok(fitted) }
     }

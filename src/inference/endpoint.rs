@@ -4,24 +4,22 @@
 use std::{sync::Arc, time::Duration};
 
 use mcp::Token;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::timeout;
 use tracing::{Instrument, warn};
 
 use super::{
-    Finish, Hint, LOCAL, Reply, Request, Tokens,
-    assembly::{Assembled, Assembly, Pushed},
+    Hint, LOCAL, Reply, Request,
+    assembly::Assembly,
+    exchange::{add, estimate_prompt, silence_fault},
     learned::{Adaptation, Learned, LearnedModels},
     request::Fault,
     service::Listener,
-    spans, steps,
-    steps::{AnswerStream, Step},
-    text_calls,
-    transport::{Transport, request_fault, stream_fault},
-    wire::{Repair, SchemaMode, Style, encode_body, is_typed},
+    spans, text_calls,
+    transport::{Transport, stream_fault},
+    wire::{Repair, SchemaMode, Style},
 };
 use crate::{
     config::{Profile, ToolMode},
-    context::estimate_tokens,
     telemetry::Metrics,
 };
 
@@ -48,9 +46,9 @@ pub(super) const WITHOUT_SCHEMA: &str = "the server refuses the schema; asked in
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     name: String,
-    transport: Transport,
+    pub(super) transport: Transport,
     models: Models,
-    options: EndpointOptions,
+    pub(super) options: EndpointOptions,
     learned: LearnedModels,
 }
 
@@ -207,10 +205,9 @@ impl Endpoint {
                 Err(Fault::Permanent(why)) => why,
                 Err(fault) => return Err(fault),
             };
-            let is_refused =
-                |(field, sign): &&(&'static str, &str)| why.contains(sign) && learned.leave_out(field);
-            if let Some((field, _)) = FIELDS.iter().find(is_refused) {
-                notes.push(format!("the server refuses `{field}`, so it is left out"));
+            if let Some(field) = refused_field(&why, &left_out) {
+                learned.leave_out(field);
+                notes.push(without_field(field));
                 continue;
             }
             if request.output_schema.is_some() {
@@ -222,7 +219,18 @@ impl Endpoint {
             if request.tools.is_empty() || !is_about_tools(&why) {
                 return Err(Fault::Permanent(why));
             }
-            let (tried, refused) = self.find_refused_tools(request, &style).await?;
+            let (tried, refused) = match self.find_refused_tools(request, &style).await? {
+                Trials::Tools { tried, refused } => (tried, refused),
+                // Trials have fields of their own.
+                Trials::NoneAccepted(trial) => match refused_field(&trial, &left_out) {
+                    Some(field) => {
+                        learned.leave_out(field);
+                        notes.push(without_field(field));
+                        continue;
+                    }
+                    None => return Err(Fault::Permanent(why)),
+                },
+            };
             // The last way is taken already, or tools are not the reason.
             if refused.is_empty() || left_out.omits_step_schema || notes.len() >= MAX_ADAPTATIONS {
                 return Err(Fault::Permanent(why));
@@ -240,32 +248,28 @@ impl Endpoint {
             } else {
                 notes.push("the server refuses this way of calling tools; another one is used".to_owned());
             }
-            learned.record_refused_tools(refused, tried);
+            learned.record_refused_tools(refused, tried, profile.tool_mode);
         }
     }
 
-    /// Shows the server each tool alone. Returns how many were tried, and those that it refuses; none if it
-    /// refuses a request without tools too.
-    async fn find_refused_tools(
-        &self,
-        request: &Request<'_>,
-        style: &Style<'_>,
-    ) -> Result<(usize, Vec<String>), Fault> {
+    /// Shows the server each tool alone.
+    async fn find_refused_tools(&self, request: &Request<'_>, style: &Style<'_>) -> Result<Trials, Fault> {
         let (mut tried, mut refused) = (0, Vec::new());
         let lease = request.lease.as_deref();
-        if self.ask_if_refused(style.encode_trial(request, None), lease).await? {
-            return Ok((tried, refused));
+        if let Some(why) = self.refusal(style.encode_trial(request, None), lease).await? {
+            return Ok(Trials::NoneAccepted(why));
         }
         for tool in request.tools.iter().filter(|tool| !style.left_out.tools.contains(&tool.name)) {
             tried += 1;
-            if self.ask_if_refused(style.encode_trial(request, Some(tool)), lease).await? {
+            if self.refusal(style.encode_trial(request, Some(tool)), lease).await?.is_some() {
                 refused.push(tool.name.clone());
             }
         }
-        Ok((tried, refused))
+        Ok(Trials::Tools { tried, refused })
     }
 
-    async fn ask_if_refused(&self, body: Vec<u8>, lease: Option<&str>) -> Result<bool, Fault> {
+    /// Returns why the server refuses a request, if it does.
+    async fn refusal(&self, body: Vec<u8>, lease: Option<&str>) -> Result<Option<String>, Fault> {
         let asked = async {
             let mut events = self.transport.ask(body, lease).await?;
             let mut assembly = Assembly::new(self.options.max_bytes);
@@ -275,9 +279,9 @@ impl Endpoint {
             }
         };
         match timeout(self.options.silence, asked).await {
-            Ok(Err(Fault::Permanent(_))) => Ok(true),
+            Ok(Err(Fault::Permanent(why))) => Ok(Some(why)),
             Ok(Err(fault)) => Err(fault),
-            Ok(Ok(())) => Ok(false),
+            Ok(Ok(())) => Ok(None),
             Err(_) => Err(silence_fault(self.options.silence)),
         }
     }
@@ -291,140 +295,9 @@ impl Endpoint {
         if self.name == LOCAL { SchemaMode::Bounded } else { SchemaMode::Unbounded }
     }
 
-    /// Sends a request and returns the reply; of a typed step, the call or the answer that it is.
-    async fn send(
-        &self,
-        request: &Request<'_>,
-        style: &Style<'_>,
-        listener: &dyn Listener,
-    ) -> Result<Reply, Fault> {
-        if !is_typed(request, style.profile) {
-            let (body, lease) = (encode_body(request, style), request.lease.as_deref());
-            let whole = self.exchange(body, lease, |text| listener.on_text(text)).await?;
-            return Ok(self.reply(request, whole));
-        }
-        let mut paid = Tokens::default();
-        let mut unusable: Option<Unusable> = None;
-        loop {
-            let repair = unusable.as_ref().map(|it| Repair { said: &it.said, why: it.why }).or(style.repair);
-            let style = Style { repair, ..*style };
-            let mut answer = AnswerStream::default();
-            let on_text = |text: &str| {
-                let new = answer.push(text);
-                if !new.is_empty() {
-                    listener.on_text(&new);
-                }
-            };
-            let (body, lease) = (encode_body(request, &style), request.lease.as_deref());
-            let whole = self.exchange(body, lease, on_text).await?;
-            let mut reply = self.reply(request, whole);
-            paid = add(paid, reply.tokens);
-            reply.tokens = paid;
-            let note = unusable.is_some().then(|| "the first reply was not a step; asked again".to_owned());
-            match steps::parse(&reply.content, request, style.form()) {
-                Ok(Step::Answer(answer)) => return Ok(Reply { content: answer, note, ..reply }),
-                Ok(Step::Call(call)) => {
-                    return Ok(Reply { content: String::new(), calls: vec![call], note, ..reply });
-                }
-                // An answer that was cut off is still an answer; its reader sees that it is not whole.
-                Err(_) if let Some(answer) = steps::partial_answer(&reply.content) => {
-                    return Ok(Reply { content: answer, note, ..reply });
-                }
-                Err(_) if unusable.is_none() => {
-                    listener.on_try(2);
-                    let why = if reply.finish == Finish::Stop { steps::REPAIR } else { steps::TOO_LONG };
-                    unusable = Some(Unusable { said: reply.content, why });
-                }
-                // A server that ignores the schema: its text is the answer.
-                Err(_) if !reply.content.trim_start().starts_with(['{', '[', '<']) => {
-                    let note = Some("the reply was not a step, twice; taken as the answer".to_owned());
-                    return Ok(Reply { note, ..reply });
-                }
-                Err(_) if reply.finish != Finish::Stop => {
-                    return Err(Fault::Unusable(
-                        "a step was cut off, twice; raise `max_tokens` in `inference.profiles`".to_owned(),
-                    ));
-                }
-                Err(why) => return Err(Fault::Unusable(format!("the reply is not a step, twice: {why}"))),
-            }
-        }
-    }
-
-    /// Sends one body and assembles the reply.
-    async fn exchange(
-        &self,
-        body: Vec<u8>,
-        lease: Option<&str>,
-        mut on_text: impl FnMut(&str),
-    ) -> Result<Assembled, Fault> {
-        let silence = self.options.silence;
-        let mut events = timeout(silence, self.transport.ask(body, lease))
-            .await
-            .unwrap_or_else(|_| Err(silence_fault(silence)))?;
-        let mut assembly = Assembly::new(self.options.max_bytes);
-        let mut heard_at = Instant::now();
-        loop {
-            let event = timeout_at(heard_at + silence, events.next()).await;
-            let event = event.unwrap_or_else(|_| Some(Err(silence_fault(silence))));
-            let Some(event) = event.transpose()? else { break };
-            match assembly.push(&event).map_err(|why| stream_fault(&why))? {
-                Pushed::Text(added) => {
-                    heard_at = Instant::now();
-                    let content = assembly.content();
-                    on_text(&content[content.len() - added..]);
-                }
-                Pushed::Other => heard_at = Instant::now(),
-                // An event without content does not reset the silence timeout.
-                Pushed::Empty => {}
-                Pushed::LimitReached => break,
-            }
-        }
-        let whole = assembly.finish().ok_or_else(|| request_fault("the stream broke off"))?;
-        if whole.content.trim().is_empty() && whole.calls.is_empty() {
-            return Err(request_fault("an empty reply"));
-        }
-        Ok(whole)
-    }
-
-    fn reply(&self, request: &Request<'_>, whole: Assembled) -> Reply {
-        let tokens = whole.tokens.unwrap_or_else(|| estimate_usage(request, &whole.content));
-        Reply {
-            content: whole.content,
-            calls: whole.calls,
-            finish: whole.finish,
-            tokens,
-            model: self.label(request.hint),
-            tries: 1,
-            cost_usd: None,
-            note: None,
-        }
-    }
-
     /// Returns whether the server answers.
     pub(crate) async fn probe(&self) -> bool {
         self.transport.probe().await
-    }
-}
-
-fn silence_fault(limit: Duration) -> Fault {
-    request_fault(&format!("silent for {}", humantime::format_duration(limit)))
-}
-
-/// Estimates the tokens, for servers that do not report usage.
-fn estimate_usage(request: &Request<'_>, content: &str) -> Tokens {
-    Tokens { prompt: estimate_prompt(request) as u64, completion: estimate_tokens(content) as u64, cached: 0 }
-}
-
-fn estimate_prompt(request: &Request<'_>) -> usize {
-    let asked = request.messages.iter().map(|message| estimate_tokens(message.content())).sum::<usize>();
-    request.system.tokens() + asked
-}
-
-fn add(one: Tokens, other: Tokens) -> Tokens {
-    Tokens {
-        prompt: one.prompt + other.prompt,
-        completion: one.completion + other.completion,
-        cached: one.cached + other.cached,
     }
 }
 
@@ -445,8 +318,22 @@ fn is_about_tools(why: &str) -> bool {
     SIGNS.iter().any(|sign| why.contains(sign))
 }
 
-/// A reply that is no step, and what is said about it.
-struct Unusable {
-    said: String,
-    why: &'static str,
+/// Returns the field that a refusal is about. One that was not sent is not the reason.
+fn refused_field(why: &str, left_out: &Adaptation) -> Option<&'static str> {
+    let was_sent = |field: &&'static str| !left_out.fields.contains(field);
+    FIELDS.iter().filter(|(_, sign)| why.contains(sign)).map(|(field, _)| *field).find(was_sent)
+}
+
+fn without_field(field: &str) -> String {
+    format!("the server refuses `{field}`, so it is left out")
+}
+
+/// What trying the tools one by one has shown.
+enum Trials {
+    /// A request without tools is refused too, for this reason.
+    NoneAccepted(String),
+    Tools {
+        tried: usize,
+        refused: Vec<String>,
+    },
 }

@@ -113,11 +113,17 @@ impl Learned {
     }
 
     /// Leaves out these tools from now on. A server that refuses all that were tried does not support this
-    /// way of calling tools: then typed steps are used, and if it refuses those, without a schema.
-    pub(super) fn record_refused_tools(&self, tools: Vec<String>, tried: usize) {
+    /// way of calling tools: then typed steps are used, and if it refuses those, without a schema. `mode` is
+    /// the one in which they were tried; if another request has changed it since, nothing is concluded.
+    pub(super) fn record_refused_tools(&self, tools: Vec<String>, tried: usize, mode: Option<ToolMode>) {
         let mut state = self.lock();
+        if state.profile.tool_mode != mode {
+            return;
+        }
         if tools.len() < tried {
-            state.adaptation.tools.extend(tools);
+            let known = &mut state.adaptation.tools;
+            let new: Vec<String> = tools.into_iter().filter(|tool| !known.contains(tool)).collect();
+            known.extend(new);
             return;
         }
         state.adaptation.tools.clear();
@@ -127,14 +133,12 @@ impl Learned {
         }
     }
 
-    /// Leaves out a field from now on. Returns whether that is new.
-    pub(super) fn leave_out(&self, field: &'static str) -> bool {
+    /// Leaves out a field from now on.
+    pub(super) fn leave_out(&self, field: &'static str) {
         let fields = &mut self.lock().adaptation.fields;
-        let is_new = !fields.contains(&field);
-        if is_new {
+        if !fields.contains(&field) {
             fields.push(field);
         }
-        is_new
     }
 
     pub(super) fn set_context_limit(&self, tokens: usize) {
@@ -148,5 +152,31 @@ impl Learned {
     fn lock(&self) -> MutexGuard<'_, State> {
         // No code panics while it holds the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn learned() -> Learned {
+        Learned::new(Profile::default())
+    }
+
+    /// Two requests at once meet the same refusal: the second tells nothing new.
+    #[test]
+    fn what_two_requests_learn_at_once_is_learned_once() {
+        let learned = learned();
+        for _ in 0..2 {
+            learned.leave_out("temperature");
+            learned.record_refused_tools(vec!["a".to_owned()], 3, None);
+        }
+        let adaptation = learned.adaptation();
+        assert_eq!((adaptation.fields, adaptation.tools), (vec!["temperature"], vec!["a".to_owned()]));
+        for _ in 0..2 {
+            learned.record_refused_tools(vec!["a".to_owned(), "b".to_owned()], 2, None);
+        }
+        assert_eq!(learned.profile().tool_mode, Some(ToolMode::Typed));
+        assert!(!learned.adaptation().omits_step_schema, "no typed step was refused");
     }
 }

@@ -37,6 +37,9 @@ pub(crate) struct Request<'m> {
     /// Whether the handoff asks for no temperature, so that the model's profile may have another one.
     pub(crate) is_default_temperature: bool,
     pub(crate) max_tokens: Option<u32>,
+    /// How long models may take for it in all. Waiting for a server that is away is not counted. Not part of
+    /// what is asked.
+    pub(crate) time_limit: Option<Duration>,
     pub(crate) hint: Hint,
     /// The lease under which an external provider is asked. Not part of what is asked.
     pub(crate) lease: Option<Arc<str>>,
@@ -138,7 +141,13 @@ pub(crate) enum Error {
     OutageContinues(String),
     /// The request has more tokens than the model's context.
     #[error("{model} rejected the request: {why}")]
-    TooLong { model: String, why: String },
+    TooLong {
+        model: String,
+        why: String,
+        /// The model's context, if the server names it.
+        #[serde(default)]
+        limit: Option<usize>,
+    },
     /// The server rejected the request itself. A retry cannot succeed.
     #[error("{model} rejected the request: {why}")]
     Refused { model: String, why: String },

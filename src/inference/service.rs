@@ -118,7 +118,14 @@ impl Inference {
         listener: &dyn Listener,
         permit: &dyn Permit,
     ) -> Result<Reply, Error> {
-        let mut asking = AskState { permit, tried: 0, waits: None, patient_until: None, waiting: None };
+        let mut asking = AskState {
+            permit,
+            tried: 0,
+            waits: None,
+            patient_until: None,
+            waiting: None,
+            time_left: request.time_limit,
+        };
         let is_trial = self.breaker.is_half_open();
         loop {
             let (error, kind) = match self.ask_each(routes, request, listener, &mut asking).await {
@@ -162,7 +169,7 @@ impl Inference {
                     | Fault::Unusable(why)
                     | Fault::Denied { why, .. },
                 ) => last = (Error::Refused { model, why }, None),
-                Err(Fault::TooLong { why, .. }) => last = (Error::TooLong { model, why }, None),
+                Err(Fault::TooLong { why, limit }) => last = (Error::TooLong { model, why, limit }, None),
                 Err(Fault::Transient { why, kind, .. }) => {
                     last = (Error::Unavailable { model, tries: asking.tried, why }, Some(kind));
                 }
@@ -185,14 +192,24 @@ impl Inference {
         let mut is_expired = false;
         loop {
             asking.permit.acquire().await;
+            if asking.time_left.is_some_and(|left| left.is_zero()) {
+                return Err(over_time(request));
+            }
             asking.tried += 1;
             left = left.saturating_sub(1);
             listener.on_try(asking.tried);
             self.metrics.model_calls.inc();
             let asked = match lease_for(route, asking.permit, is_expired).await {
-                Ok(None) => endpoint.ask(request, listener).await,
-                Ok(lease) => endpoint.ask(&Request { lease, ..request.clone() }, listener).await,
-                Err(fault) => Err(fault),
+                Ok(None) => asking.within_limit(endpoint.ask(request, listener)).await,
+                Ok(lease) => {
+                    let request = Request { lease, ..request.clone() };
+                    asking.within_limit(endpoint.ask(&request, listener)).await
+                }
+                Err(fault) => Some(Err(fault)),
+            };
+            let Some(asked) = asked else {
+                self.metrics.model_failures.inc();
+                return Err(over_time(request));
             };
             let fault = match asked {
                 Ok(reply) => {
@@ -275,19 +292,6 @@ impl Inference {
         }
     }
 
-    /// Names the models that answer, for messages.
-    pub(crate) fn describe(&self) -> String {
-        match &self.backend {
-            Backend::Offline(_) => "offline".to_owned(),
-            Backend::Recorded => "recording".to_owned(),
-            Backend::Routes(routes) => {
-                let labels: Vec<String> =
-                    routes.all().map(|route| route.endpoint.label(Hint::Usual)).collect();
-                labels.join(", ")
-            }
-        }
-    }
-
     /// Returns whether a model server answers: the local one, or without one any external provider.
     pub(crate) async fn probe(&self) -> bool {
         match &self.backend {
@@ -343,6 +347,26 @@ struct AskState<'a> {
     waits: Option<RetryDelays>,
     patient_until: Option<Instant>,
     waiting: Option<WaitingGuard<Health>>,
+    /// What is left of the time that models may take.
+    time_left: Option<Duration>,
+}
+
+impl AskState<'_> {
+    /// Awaits the reply of a model and counts the time. Returns `None` if none is left.
+    async fn within_limit<T>(&mut self, asking: impl Future<Output = T>) -> Option<T> {
+        let Some(left) = self.time_left else { return Some(asking.await) };
+        let started = Instant::now();
+        let asked = tokio::time::timeout(left, asking).await.ok();
+        let left = if asked.is_some() { left.saturating_sub(started.elapsed()) } else { Duration::ZERO };
+        self.time_left = Some(left);
+        asked
+    }
+}
+
+/// What it means that a model took too long for one request: nothing for others.
+fn over_time(request: &Request<'_>) -> Fault {
+    let limit = request.time_limit.unwrap_or_default();
+    request_fault(&format!("no answer within {}", humantime::format_duration(limit)))
 }
 
 impl Prices {

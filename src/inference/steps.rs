@@ -134,9 +134,15 @@ fn asks(request: &Request<'_>) -> bool {
     request.tools.iter().any(|tool| tool.name == ASK_USER)
 }
 
+/// Returns what followed the last message of the user. What earlier requests led to decides nothing now.
+fn since_asked(messages: &[Message]) -> &[Message] {
+    let asked = messages.iter().rposition(|message| matches!(message, Message::User { .. }));
+    &messages[asked.map_or(0, |asked| asked + 1)..]
+}
+
 /// Returns how many of the last results are errors.
 fn failures_in_a_row(messages: &[Message]) -> usize {
-    let results = messages.iter().rev().filter_map(|message| match message {
+    let results = since_asked(messages).iter().rev().filter_map(|message| match message {
         Message::Tool { content, .. } => Some(content),
         Message::User { .. } | Message::Assistant { .. } => None,
     });
@@ -145,7 +151,7 @@ fn failures_in_a_row(messages: &[Message]) -> usize {
 
 /// Whether a call has changed something. What was begun is then finished or reported, without a question.
 fn has_changed(request: &Request<'_>) -> bool {
-    request.messages.iter().any(|message| match message {
+    since_asked(request.messages).iter().any(|message| match message {
         Message::Tool { name, content, .. } => {
             let tool = request.tools.iter().find(|tool| tool.name == *name);
             tool.is_some_and(|tool| tool.has_effect) && !content.starts_with("Error: ")
@@ -156,7 +162,7 @@ fn has_changed(request: &Request<'_>) -> bool {
 
 /// Returns the last call if the call before it was the same: small models go in circles.
 fn repeated_call(messages: &[Message]) -> Option<&ToolCall> {
-    let mut calls = messages.iter().rev().filter_map(|message| match message {
+    let mut calls = since_asked(messages).iter().rev().filter_map(|message| match message {
         Message::Assistant { calls, .. } => calls.last(),
         Message::User { .. } | Message::Tool { .. } => None,
     });
@@ -229,7 +235,7 @@ pub(super) fn parse(content: &str, request: &Request<'_>, form: Form) -> Result<
 }
 
 /// Returns what follows the thoughts that some models write first.
-fn after_thoughts(content: &str) -> &str {
+pub(super) fn after_thoughts(content: &str) -> &str {
     content.rsplit_once("</think>").map_or(content, |(_, rest)| rest)
 }
 
@@ -245,6 +251,18 @@ pub(super) fn first_object(text: &str) -> Option<Map<String, Value>> {
         }
     }
     None
+}
+
+/// Whether a text says something, and not in the form of data.
+pub(super) fn is_prose(content: &str) -> bool {
+    let said = after_thoughts(content).trim_start();
+    !says_nothing(content) && !said.starts_with(['{', '[', '<'])
+}
+
+/// Whether a reply is empty, but for thoughts.
+pub(super) fn says_nothing(content: &str) -> bool {
+    let said = after_thoughts(content).trim();
+    said.is_empty() || said.starts_with("<think>")
 }
 
 /// Whether a text is one JSON object and nothing else, but for a code fence around it.
@@ -336,6 +354,29 @@ mod tests {
         ] {
             assert!(!is_only_an_object(&quoted), "{quoted}");
         }
+    }
+
+    /// What happened before the last message of the user takes no tool away.
+    #[test]
+    fn failures_of_earlier_requests_are_not_counted() {
+        let call = || Message::Assistant {
+            content: String::new(),
+            calls: vec![ToolCall { id: "1".into(), name: "a".into(), arguments: "{}".into() }],
+        };
+        let failed =
+            || Message::Tool { call_id: "1".into(), name: "a".into(), content: "Error: it is away".into() };
+        let mut messages = vec![Message::user("List them."), call(), failed(), call(), failed()];
+        assert_eq!((failures_in_a_row(&messages), repeated_call(&messages).is_some()), (2, true));
+        messages.push(Message::user("Try again."));
+        assert_eq!((failures_in_a_row(&messages), repeated_call(&messages)), (0, None));
+    }
+
+    #[test]
+    fn thoughts_say_nothing() {
+        for empty in ["", " \n", "<think>Well.</think>\n", "<think>Well, I"] {
+            assert!(says_nothing(empty) && !is_prose(empty), "{empty}");
+        }
+        assert!(is_prose("<think>Well.</think>Hello.") && !is_prose("<think>Well.</think>{\"a\": 1"));
     }
 
     #[test]

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::{request::Function, steps::first_object};
+use super::{
+    request::Function,
+    steps::{after_thoughts, first_object},
+};
 
 /// Where models put the name of the tool.
 const NAME_KEYS: [&str; 5] = ["tool", "name", "function", "tool_name", "action"];
@@ -28,19 +31,24 @@ pub(super) fn find<'t>(text: &str, tools: &'t [Arc<Function>]) -> Option<&'t str
         let is_it = |tool: &&Arc<Function>| tool.name == name || tool.name.replace("__", ".") == name;
         tools.iter().find(is_it).map(|tool| tool.name.as_str())
     };
+    let text = after_thoughts(text);
     let lower = text.to_lowercase();
     if MARKS.iter().any(|mark| lower.contains(mark)) {
         let is_in = |tool: &&Arc<Function>| {
-            lower.contains(&tool.name) || lower.contains(&tool.name.replace("__", "."))
+            let name = tool.name.to_lowercase();
+            lower.contains(&name) || lower.contains(&name.replace("__", "."))
         };
         return tools.iter().find(is_in).map(|tool| tool.name.as_str());
     }
     let alone = without_fence(text);
-    if alone.starts_with(['{', '[']) {
+    // Some models write a list of one call: `[name(argument=1)]`.
+    let listed = alone.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).map(str::trim);
+    let program = listed.filter(|call| !call.starts_with(['{', '[', '"']));
+    if program.is_none() && alone.starts_with(['{', '[']) {
         return first_object(alone).as_ref().and_then(named_tool).and_then(named);
     }
     // As in a program: the name with its arguments in parentheses, and nothing else.
-    let (name, rest) = alone.trim_matches('`').split_once('(')?;
+    let (name, rest) = program.unwrap_or(alone).trim_matches('`').split_once('(')?;
     named(name).filter(|_| rest.trim_end_matches(';').ends_with(')') && !rest.contains('\n'))
 }
 
@@ -80,14 +88,21 @@ mod tests {
             "db__task__list(limit=3)",
             "<function=db__task__list>{}</function>",
             "[TOOL_CALLS]db__task__list{\"limit\": 3}",
+            "[db__task__list(limit=3)]",
+            "<think>A list, then.</think>\n{\"name\": \"db__task__list\", \"arguments\": {}}",
         ] {
             assert_eq!(find(call, &tools), Some("db__task__list"), "{call}");
         }
+        let of_upper_case = [Arc::new(Function::new("wiki__getPage", "Gets.", &json!({})))];
+        let call = r#"<tool_call>{"name": "wiki__getPage", "arguments": {}}</tool_call>"#;
+        assert_eq!(find(call, &of_upper_case), Some("wiki__getPage"));
         for answer in [
             "Two tasks are open.",
             r#"The file holds {"name": "db__task__list"}."#,
             r#"{"tool": "other", "arguments": {}}"#,
             "I used db__task__list (see above).",
+            "[see db__task__list(limit=3)]",
+            "<think>Perhaps db__task__list(limit=3)?</think>Two tasks are open.",
             r#"You would write {"name": "db.task.list", "arguments": {}}. I have done nothing."#,
             "",
         ] {

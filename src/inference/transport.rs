@@ -105,18 +105,23 @@ impl Transport {
         // llama.cpp divides its context among conversations, and says so beside the OpenAI protocol.
         if facts.parameters.is_some()
             && let Some(root) = self.base_url.strip_suffix("/v1")
-            && let Some(props) = self.get_json(format!("{root}/props")).await
         {
+            let props = self.get_json(format!("{root}/props")).await?;
             facts.context_tokens = server::read_props(&props).or(facts.context_tokens);
         }
         Some(facts)
     }
 
-    /// Returns a JSON document, or null if the server has none. `None` if it does not answer.
+    /// Returns a JSON document, or null if the server has none. `None` if it does not answer now.
     async fn get_json(&self, url: String) -> Option<Value> {
         let response = self.send(self.http.get(url).timeout(PROBE_TIMEOUT)).await.ok()?;
-        if response.status().is_server_error() {
-            return None;
+        match response.status() {
+            StatusCode::NOT_IMPLEMENTED => return Some(Value::Null),
+            StatusCode::UNAUTHORIZED | StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => {
+                return None;
+            }
+            status if status.is_server_error() => return None,
+            _ => {}
         }
         let body = response.bytes().await.ok()?;
         Some(serde_json::from_slice(&body).unwrap_or_default())

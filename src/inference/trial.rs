@@ -120,6 +120,7 @@ impl Endpoint {
             output_schema: None,
             temperature: 0.0,
             is_default_temperature: true,
+            time_limit: None,
             max_tokens: Some(MAX_TOKENS),
             hint: Hint::Usual,
             lease: None,

@@ -40,7 +40,7 @@ pub(super) struct Style<'a> {
     pub(super) repair: Option<Repair<'a>>,
 }
 
-/// A reply that cannot be used, and what is said about it.
+/// A reply that cannot be used, and what is said about it. An empty reply is not sent back.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Repair<'a> {
     pub(super) said: &'a str,
@@ -57,9 +57,9 @@ impl Style<'_> {
         let mut body = json!({
             "model": self.model,
             "messages": [{ "role": "user", "content": "ok" }],
-            "max_tokens": 1,
             "stream": true,
         });
+        body[self.name_of_max_tokens()] = json!(1);
         let Some(tool) = tool else { return subjects::encode_json(&body) };
         if self.is_typed(request) {
             let schema = tool.schema.write(self.form());
@@ -68,6 +68,11 @@ impl Style<'_> {
             body["tools"] = json!([Tool::Function { function: tool }]);
         }
         subjects::encode_json(&body)
+    }
+
+    /// Newer servers know the field by another name only.
+    fn name_of_max_tokens(&self) -> &'static str {
+        if self.left_out.fields.contains(&"max_tokens") { "max_completion_tokens" } else { "max_tokens" }
     }
 
     pub(super) fn form(&self) -> Form {
@@ -119,9 +124,7 @@ impl Serialize for Body<'_> {
         // The smaller one: the profile's is what the model can be trusted with.
         let max_tokens = [request.max_tokens, profile.max_tokens].into_iter().flatten().min();
         if let Some(max_tokens) = max_tokens {
-            // The newer name of the field.
-            let name = if is_sent("max_tokens") { "max_tokens" } else { "max_completion_tokens" };
-            body.serialize_entry(name, &max_tokens)?;
+            body.serialize_entry(style.name_of_max_tokens(), &max_tokens)?;
         }
         if !profile.stop.is_empty() {
             body.serialize_entry("stop", &profile.stop)?;
@@ -273,7 +276,9 @@ fn messages<'a>(request: &'a Request<'_>, style: &'a Style<'_>) -> Vec<WireMessa
         push(&mut out, if is_typed { steps::to_wire(message, asked) } else { to_wire(message) });
     }
     if let Some(repair) = style.repair {
-        push(&mut out, WireMessage::assistant(repair.said.to_owned()));
+        if !repair.said.trim().is_empty() {
+            push(&mut out, WireMessage::assistant(repair.said.to_owned()));
+        }
         push(&mut out, WireMessage::user(repair.why));
     }
     if let (Some(text), Some(output)) = (out.last_mut().and_then(WireMessage::plain), &request.output_schema)
@@ -342,6 +347,7 @@ mod tests {
             output_schema: None,
             temperature: 0.5,
             is_default_temperature: true,
+            time_limit: None,
             max_tokens: None,
             hint: Hint::Usual,
             lease: None,

@@ -1,7 +1,10 @@
 //! Models as people have them: small ones, servers that refuse a schema, short contexts, calls written as
 //! text, and answers that claim what no call did. The gateway is the real one.
 
-use std::sync::{Arc, Mutex};
+mod contexts;
+mod replies;
+
+use std::sync::Mutex;
 
 use serde_json::{Value, json};
 use subjects::{Act, Completion, Kind, Status};
@@ -234,34 +237,6 @@ async fn claim_without_a_call_is_not_an_answer() {
     assert_eq!(stubborn.model.asked().len(), 2, "it is asked again once");
 }
 
-/// The context of a server is learned from its refusal, and the request is made to fit.
-#[tokio::test]
-async fn short_context_is_learned_and_respected() {
-    let lengths = Arc::new(Mutex::new(Vec::new()));
-    let seen = Arc::clone(&lengths);
-    let answer = move |asked: &ModelRequest| {
-        let bytes = asked.body.to_string().len();
-        seen.lock().unwrap().push(bytes);
-        if bytes > 24_000 {
-            let why = "the request exceeds the available context size (6144 tokens), try increasing it";
-            return Script::Refuse(400, why.to_owned());
-        }
-        Script::say("Short enough.")
-    };
-    let stage = Stage::around(Model::start_answering(answer, |_| Script::Hang).await, |worker| worker).await;
-    let mut handoff = chat("What do you think of it all?");
-    let subjects::Work::Chat(work) = &mut handoff.work else { panic!("a chat") };
-    let earlier =
-        subjects::ChatMessage { role: subjects::ChatRole::User, content: "lorem ipsum ".repeat(800) };
-    let reply = subjects::ChatMessage { role: subjects::ChatRole::Assistant, content: "I see.".to_owned() };
-    work.messages.splice(0..0, [earlier.clone(), reply.clone(), earlier, reply]);
-    let id = stage.orchestrator.publish(&handoff).await;
-    let answer = stage.orchestrator.completion(Kind::Chat, id).await;
-    assert_eq!(content(&answer), "Short enough.", "{answer:?}");
-    assert!(details(&answer).contains("left out"), "{:?}", answer.trace.steps);
-    assert!(lengths.lock().unwrap().len() == 2, "{lengths:?}");
-}
-
 #[tokio::test]
 async fn request_that_cannot_fit_says_which_limit_to_change() {
     let why = "the request exceeds the available context size (512 tokens), try increasing it";
@@ -295,23 +270,6 @@ async fn quoted_call_is_left_alone() {
     let stage = Stage::native([Script::say(example)]).await;
     assert_eq!(content(&stage.ask("Show me a call, do not make it").await), example);
     assert_eq!(stage.model.asked().len(), 1);
-}
-
-/// OpenAI's refusal names several numbers; only one is the limit.
-#[tokio::test]
-async fn context_is_learned_from_the_right_number() {
-    let refused = Arc::new(Mutex::new(false));
-    let answer = move |_: &ModelRequest| {
-        let mut refused = refused.lock().unwrap();
-        if !std::mem::replace(&mut *refused, true) {
-            let why = "This model's maximum context length is 8192 tokens. However, you requested 9000 \
-                       tokens (8360 in the messages, 640 in the completion)";
-            return Script::Refuse(400, why.to_owned());
-        }
-        Script::say("Four.")
-    };
-    let stage = Stage::around(Model::start_answering(answer, |_| Script::Hang).await, |worker| worker).await;
-    assert_eq!(content(&stage.ask("What is 2+2?").await), "Four.");
 }
 
 /// A server that refuses schemas of every kind is asked for typed steps in words.

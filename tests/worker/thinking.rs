@@ -109,7 +109,7 @@ async fn each_question_goes_to_its_model_in_a_context_of_its_own() {
 /// silent. Without an assessment the plan is made by the strong model; without a plan the handoff fails.
 #[tokio::test]
 async fn question_that_takes_too_long_is_given_up() {
-    const TOO_LATE: &str = "no answer within 1s";
+    const TOO_LATE: &str = ": no answer within 1s";
     let (nats, gateway) = (Nats::start(), GatewayProcess::start().await);
     let think = |asked: &ModelRequest| match asked.form() {
         Some("plan") if !asked.body["messages"].to_string().contains("perpetual motion") => {
@@ -130,7 +130,8 @@ async fn question_that_takes_too_long_is_given_up() {
     let answer = ask("Publish the documentation").await;
     assert_eq!((answer.status, answer.trace.input.as_ref()), (Status::Completed, None), "{answer:?}");
     let [assessment, plan] = &model_steps(&answer)[..] else { panic!("{answer:?}") };
-    assert_eq!((assessment.outcome, assessment.detail.as_deref()), (StepOutcome::Failed, Some(TOO_LATE)));
+    assert_eq!(assessment.outcome, StepOutcome::Failed);
+    assert!(assessment.detail.as_deref().unwrap().ends_with(TOO_LATE), "{assessment:?}");
     assert_eq!((plan.outcome, plan.name.as_str()), (StepOutcome::Ok, "local/strong"));
     assert_eq!((answer.tasks.len(), orchestrator.stored(streams::DEAD).await), (2, 0));
 

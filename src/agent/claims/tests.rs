@@ -78,6 +78,13 @@ fn changes_make_claims_true() {
     assert!(!is_unkept("I created `a`.", &[created("a")], ALONE));
     assert!(!is_unkept("I created `a` and marked `b` as done.", &[created("a")], ALONE));
     assert!(!is_unkept("I updated it.", &[updated()], ALONE));
+    assert!(!is_unkept("I verified that the task exists.", &[], ALONE));
+    for claim in
+        ["I created `a` and deleted `b`.", "I created `a`, and I have started the job.", "I removed it."]
+    {
+        assert!(is_unkept(claim, &[created("a")], ALONE), "{claim}");
+        assert!(!is_unkept(claim, &[created("a"), updated()], ALONE), "{claim}");
+    }
     assert!(is_unkept("I created it.", &[updated()], ALONE));
     assert!(is_unkept("It has been verified.", &[updated()], ALONE));
     assert!(!is_unkept("It has been verified.", &[Change::by_verification("t")], ALONE));

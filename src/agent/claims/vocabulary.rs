@@ -81,6 +81,23 @@ pub(super) const PLAIN: [&str; 14] = [
     "installed",
     "deployed",
 ];
+/// Verbs that no creation makes true.
+pub(super) const NO_CREATION: [&str; 14] = [
+    "started",
+    "stopped",
+    "deleted",
+    "removed",
+    "cancelled",
+    "canceled",
+    "archived",
+    "renamed",
+    "reopened",
+    "closed",
+    "revoked",
+    "disabled",
+    "replaced",
+    "moved",
+];
 /// What something is after a change: "`foo` is now done".
 pub(super) const STATES: [&str; 10] =
     ["done", "open", "closed", "active", "complete", "ready", "blocked", "progress", "pending", "gone"];

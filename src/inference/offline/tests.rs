@@ -30,6 +30,7 @@ fn request<'m>(messages: &'m [Message], tools: &[&str]) -> Request<'m> {
         output_schema: None,
         temperature: 0.0,
         is_default_temperature: false,
+        time_limit: None,
         max_tokens: None,
         hint: Hint::Usual,
         lease: None,
