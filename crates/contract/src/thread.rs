@@ -4,6 +4,7 @@
 //! ended, its answer. Its id is the id of its handoff.
 
 mod cancel;
+mod end;
 mod size;
 
 use schemars::JsonSchema;
@@ -12,11 +13,13 @@ use subjects::{ChatMessage, HandoffId, ScopeId, Timestamp};
 
 use crate::{Page, tool};
 pub use cancel::{CancelTurn, CancelledTurn, DueCancel};
+pub use end::{EndTurn, EndedTurn};
 pub use size::{FRAME_BYTES, character_size, message_size, text_size};
 
 pub const MAX_NAME_BYTES: usize = 256;
 pub const MAX_TITLE_BYTES: usize = 256;
 pub const MAX_REQUEST_KEY_BYTES: usize = 256;
+pub const MAX_WAIT_ID_BYTES: usize = 64;
 /// The most messages of a turn.
 pub const MAX_MESSAGES: usize = 2_000;
 /// The largest sum of all messages of a turn, as [`message_size`] counts them.
@@ -166,12 +169,20 @@ pub struct BeginTurn {
     #[serde(default)]
     #[schemars(range(min = 1))]
     pub max_open: Option<u64>,
+    /// The turn that the request follows, in the thread that it names. If that is not the last turn of the
+    /// thread any more, nothing is stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub follows: Option<HandoffId>,
+    /// Names the wait of the request for its turn. A call that is repeated counts as one wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = MAX_WAIT_ID_BYTES))]
+    pub wait_id: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BegunTurn {
     pub outcome: BeginOutcome,
-    /// The new turn, the one that the request repeats, or an open turn that is in its way.
+    /// The new turn, the one that the request repeats, or another turn that is in its way.
     pub turn: Turn,
     /// The signed lease for the handoff of a turn that is new or joined, and not answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -190,6 +201,8 @@ pub enum BeginOutcome {
     KeyReused,
     /// As many turns of the API key are open as may be. Nothing was stored.
     TooManyOpen,
+    /// The thread has gone on after the turn that the request follows. Nothing was stored.
+    Moved,
 }
 
 tool!("thread.turn.begin": BeginTurn => BegunTurn);
@@ -230,6 +243,10 @@ tool!("thread.turn.delivered": MarkDelivered => MarkedDelivered);
 #[serde(deny_unknown_fields)]
 pub struct LeaveTurn {
     pub handoff_id: HandoffId,
+    /// The wait that ends, as `thread.turn.begin` was given it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = MAX_WAIT_ID_BYTES))]
+    pub wait_id: Option<String>,
     /// Whether the turn is cancelled if no other request waits for it, as with `thread.turn.cancel`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cancel: bool,
@@ -271,22 +288,6 @@ pub struct UnsentTurn {
 }
 
 tool!("thread.turn.unsent": ListUnsent => Unsent);
-
-/// `thread.turn.end`: stores the answer of a turn. A turn that has one keeps it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct EndTurn {
-    pub handoff_id: HandoffId,
-    pub answer: TurnAnswer,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct EndedTurn {
-    /// Whether this call ended the turn. Otherwise it had ended, or there is no such turn.
-    pub ended: bool,
-}
-
-tool!("thread.turn.end": EndTurn => EndedTurn);
 
 /// `thread.turn.get`: one turn of a user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

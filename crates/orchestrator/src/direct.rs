@@ -10,14 +10,21 @@ mod whole;
 
 use std::{sync::Arc, time::Duration};
 
-use axum::response::Response;
+use axum::{body::Body, response::Response};
+use futures_util::{StreamExt, stream::unfold};
 use http::{HeaderValue, StatusCode, header::CONTENT_TYPE};
 use mcp::Token;
 use serde_json::{Map, Value, json};
+use tokio::sync::OwnedSemaphorePermit;
 
 pub(crate) use self::redaction::redact;
 use self::{chunks::Chunks, response_events::ResponseEvents, server::Server};
-use crate::{config, error::ApiError, metrics::Metrics};
+use crate::{
+    config,
+    error::ApiError,
+    metrics::{Metrics, OpenStream},
+    rate_limits::RateLimits,
+};
 
 /// The configured models for direct inference.
 #[derive(Debug)]
@@ -77,9 +84,11 @@ impl Direct {
     }
 
     /// Answers a request with a model of the configuration. The request is an object whose texts are not
-    /// redacted yet. A client that closes its connection ends the request to the model server.
+    /// redacted yet. A stream takes one of the slots for streams. A client that closes its connection ends
+    /// the request to the model server.
     pub(crate) async fn complete(
         &self,
+        limits: &RateLimits,
         api: Api,
         model: &str,
         mut request: Map<String, Value>,
@@ -90,12 +99,13 @@ impl Direct {
         request.values_mut().for_each(redaction::redact);
         request.insert("model".to_owned(), model.name.as_str().into());
         let is_stream = request.get("stream").and_then(Value::as_bool).unwrap_or(false);
+        let slot = is_stream.then(|| limits.begin_stream()).transpose()?;
         let wants_usage = is_stream && api == Api::ChatCompletions && asks_for_usage(&mut request);
         let answer = model.server.complete(api.path(), &request, self.silence).await?;
         self.metrics.direct_requests.inc();
-        if !is_stream {
+        let Some(slot) = slot else {
             return whole::respond(answer, self.silence, &self.metrics).await;
-        }
+        };
         let (silence, keep_alive, metrics) = (self.silence, self.keep_alive, self.metrics.clone());
         let body = match api {
             Api::ChatCompletions => {
@@ -103,7 +113,7 @@ impl Direct {
             }
             Api::Responses => stream::body(answer, ResponseEvents::new(metrics), silence, keep_alive),
         };
-        let mut response = Response::new(body);
+        let mut response = Response::new(hold(body, slot, self.metrics.open_stream()));
         *response.status_mut() = StatusCode::OK;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -111,6 +121,15 @@ impl Direct {
         headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
         Ok(response)
     }
+}
+
+/// Returns a body that has the slot of its stream until it ends or is dropped.
+fn hold(body: Body, slot: OwnedSemaphorePermit, open: OpenStream) -> Body {
+    let held = (body.into_data_stream(), slot, open);
+    Body::from_stream(unfold(held, |(mut pieces, slot, open)| async move {
+        let piece = pieces.next().await?;
+        Some((piece, (pieces, slot, open)))
+    }))
 }
 
 /// Returns whether the client wants the chunk with the usage, and asks the server for it in any case: usage

@@ -46,7 +46,7 @@ pub(crate) struct Egress {
     agents: Agents,
     /// Permits of calls at the same time.
     permits: Arc<Semaphore>,
-    /// Ends of calls that are being reported to the gateway.
+    /// Beginnings and ends of calls that are being reported to the gateway, also without the agent.
     reports: TaskTracker,
 }
 

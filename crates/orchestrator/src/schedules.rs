@@ -5,7 +5,10 @@
 use std::{sync::Arc, time::Duration};
 
 use broker::{Broker, Chain, OnDemand};
-use contract::schedule::{DueRun, Fire, ListUnsent, MAX_UNSENT, MarkSent};
+use contract::{
+    schedule::{DueRun, Fire, ListUnsent, MAX_UNSENT, MarkSent},
+    thread::TurnAnswer,
+};
 use subjects::{HandoffId, Kind, Timestamp};
 use time::OffsetDateTime;
 use tokio::{select, time::sleep};
@@ -67,23 +70,26 @@ impl Schedules {
             let (runs, jobs, skipped) = (fired.runs.len(), fired.jobs, fired.skipped);
             info!(runs, jobs, skipped, "Schedules fired.");
         }
-        self.publish(&broker, &fired.runs, fired.cancels).await?;
+        self.cancel(&broker, &fired.cancels).await;
+        self.publish(&broker, &fired.runs).await?;
         if !fired.has_more {
             self.metrics.note_schedules_checked();
         }
         Ok(if fired.has_more { MIN_PAUSE } else { pause_until(fired.next_at.as_deref()) })
     }
 
-    /// Publishes runs that an orchestrator stored and did not publish, and those that are lost.
+    /// Publishes runs that an orchestrator stored and did not publish, those that are lost, and the cancels
+    /// of runs that were given up and are not answered.
     async fn sweep(&self, age: Duration) -> Result<(), CallError> {
         let Ok(broker) = self.nats.broker().await else { return Ok(()) };
         let older_than_seconds = age.as_secs().max(1);
         let unsent = self.gateway.call(&ListUnsent { older_than_seconds, limit: MAX_UNSENT }).await?;
         let (sent, runs): (Vec<_>, Vec<_>) = unsent.runs.into_iter().partition(|run| run.sent_at.is_some());
-        self.publish(&broker, &runs, unsent.cancels).await?;
+        self.cancel(&broker, &unsent.cancels).await;
+        self.publish(&broker, &runs).await?;
         // Boxed, since the future is large.
         let lost = Box::pin(self.lost_of(&broker, sent)).await;
-        self.publish(&broker, &lost, Vec::new()).await
+        self.publish(&broker, &lost).await
     }
 
     /// Returns those of the runs whose handoffs are lost. Stores answers that are not stored.
@@ -100,12 +106,7 @@ impl Schedules {
             // A run ends at its deadline, so that its pauses need not grow.
             let handoff = (id, Kind::Schedule);
             match self.turns.fate((queue.as_ref(), &refused), handoff, sent_at, sent_at).await {
-                Fate::Answered(answer) => match self.gateway.call(&end_of_run(id, answer)).await {
-                    Ok(_) => debug!(handoff.id = %id, "Answer found that was not recorded."),
-                    Err(error) => {
-                        debug!(handoff.id = %id, error = %Chain(&error), "Answer not recorded; retrying.");
-                    }
-                },
+                Fate::Answered(answer) => self.record(id, answer).await,
                 Fate::Refused(answer) => {
                     let code = answer.error_code.as_deref();
                     warn!(handoff.id = %id, code, "Run refused by the workers; ended.");
@@ -123,13 +124,18 @@ impl Schedules {
         lost
     }
 
-    /// Publishes runs, cancels handoffs, and marks both.
-    async fn publish(
-        &self,
-        broker: &Broker,
-        runs: &[DueRun],
-        cancels: Vec<HandoffId>,
-    ) -> Result<(), CallError> {
+    /// Stores an answer that was found in the stream.
+    async fn record(&self, id: HandoffId, answer: TurnAnswer) {
+        match self.gateway.call(&end_of_run(id, answer)).await {
+            Ok(_) => debug!(handoff.id = %id, "Answer found that was not recorded."),
+            Err(error) => {
+                debug!(handoff.id = %id, error = %Chain(&error), "Answer not recorded; retrying.");
+            }
+        }
+    }
+
+    /// Publishes runs and marks them as sent.
+    async fn publish(&self, broker: &Broker, runs: &[DueRun]) -> Result<(), CallError> {
         let mut mark = MarkSent::default();
         for run in runs {
             let id = run.handoff_id;
@@ -140,29 +146,22 @@ impl Schedules {
                 }
             }
         }
-        mark.cancelled = self.cancel(cancels).await;
-        if mark == MarkSent::default() {
+        if mark.handoff_ids.is_empty() {
             return Ok(());
         }
-        let replaced = self.gateway.call(&mark).await?.cancels;
-        if !replaced.is_empty() {
-            let cancelled = self.cancel(replaced).await;
-            self.gateway.call(&MarkSent { cancelled, ..MarkSent::default() }).await?;
-        }
+        let given_up = self.gateway.call(&mark).await?.cancels;
+        self.cancel(broker, &given_up).await;
         Ok(())
     }
 
-    /// Cancels handoffs. Returns those that a worker was told of.
-    async fn cancel(&self, ids: Vec<HandoffId>) -> Vec<HandoffId> {
-        let mut cancelled = Vec::new();
+    /// Tells the workers to stop runs that were given up. They are told again until the runs are answered.
+    async fn cancel(&self, broker: &Broker, ids: &[HandoffId]) {
         for id in ids {
-            if self.turns.cancel(id).await {
-                cancelled.push(id);
-            } else {
-                debug!(handoff.id = %id, "Run not cancelled yet; retrying.");
+            // Boxed, since the future is large.
+            if let Some(answer) = Box::pin(self.turns.cancel_run(broker, *id)).await {
+                self.record(*id, answer).await;
             }
         }
-        cancelled
     }
 }
 

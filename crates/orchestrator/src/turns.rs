@@ -39,8 +39,8 @@ use crate::{error::ApiError, gateway::Gateway, metrics::Metrics};
 
 use self::{answers::Answers, marks::Marks};
 pub(crate) use self::{
-    answers::Expected,
-    begin::{BegunTurn, Live as WantsLive, TurnRequest},
+    answers::{Delivered, Expected},
+    begin::{BegunTurn, Live as WantsLive, NotBegun, TurnRequest},
     leave::RequestWait,
     live::{Live, Update},
     lost::Fate,
@@ -123,22 +123,46 @@ impl Turns {
         );
     }
 
-    /// Stores an answer in its thread. If that is not possible now, the recorder does it later.
-    pub(crate) async fn end(&self, handoff_id: HandoffId, answer: TurnAnswer) {
-        let end = EndTurn { handoff_id, answer };
-        match timeout(END_TIMEOUT, self.gateway.call(&end)).await {
-            Ok(Ok(_)) => self.answers.remember_ended(handoff_id),
-            Ok(Err(error)) => {
-                warn!(handoff.id = %handoff_id, error = %broker::Chain(&error), "Answer not stored yet.");
-            }
-            Err(_) => warn!(handoff.id = %handoff_id, "Answer not stored in time yet."),
+    /// Stores an answer that was delivered to a request here, unless it is stored.
+    pub(crate) async fn store_delivered(&self, handoff_id: HandoffId, delivered: &Delivered) {
+        if delivered.is_of_worker {
+            self.end(handoff_id, delivered.answer.clone()).await;
         }
     }
 
-    /// Stores the answer of a turn that no worker answers, and delivers it to the requests that wait here.
-    async fn end_without_work(&self, handoff_id: HandoffId, answer: TurnAnswer) {
-        self.end(handoff_id, answer.clone()).await;
-        self.answers.deliver(handoff_id, &answer);
+    /// Stores the answer of a worker in its thread. If that is not possible now, the recorder does it later.
+    async fn end(&self, handoff_id: HandoffId, answer: TurnAnswer) {
+        self.store_end(&EndTurn { handoff_id, answer, is_work_over: true }).await;
+    }
+
+    /// Ends a turn that can never be handed off, and delivers its answer to the requests that wait here.
+    async fn end_unpublished(&self, handoff_id: HandoffId, answer: TurnAnswer) {
+        self.end_without_work(EndTurn { handoff_id, answer, is_work_over: true }).await;
+    }
+
+    /// Ends a turn that no worker has or answers, as far as is known, and delivers its answer to the requests
+    /// that wait here. A worker that has it all the same may call no tool for it, and is told to stop.
+    async fn end_unanswered(&self, handoff_id: HandoffId, answer: TurnAnswer) {
+        self.end_without_work(EndTurn { handoff_id, answer, is_work_over: false }).await;
+    }
+
+    /// If the end cannot be stored now, the sweep finds the turn again.
+    async fn end_without_work(&self, end: EndTurn) {
+        self.store_end(&end).await;
+        self.answers.deliver(end.handoff_id, &Delivered { answer: end.answer, is_of_worker: false });
+    }
+
+    async fn store_end(&self, end: &EndTurn) {
+        let id = end.handoff_id;
+        match timeout(END_TIMEOUT, self.gateway.call(end)).await {
+            // The late answer of a worker ends the cancel of a turn that ended without it.
+            Ok(Ok(_)) if end.is_work_over => self.answers.remember_ended(id),
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => {
+                warn!(handoff.id = %id, error = %broker::Chain(&error), "Answer not stored yet.");
+            }
+            Err(_) => warn!(handoff.id = %id, "Answer not stored in time yet."),
+        }
     }
 
     /// Records that the answer of a turn was sent to a client.

@@ -19,6 +19,7 @@ mod schedules;
 mod threads;
 mod tool_does;
 mod turn_cancels;
+mod turn_waits;
 mod work;
 mod workflow_handoffs;
 mod workflows;
@@ -51,6 +52,7 @@ impl MigratorTrait for Migrator {
             Box::new(checkpoint_order::CheckpointOrder),
             Box::new(workflow_handoffs::WorkflowHandoffs),
             Box::new(turn_cancels::TurnCancels),
+            Box::new(turn_waits::TurnWaits),
         ]
     }
 }

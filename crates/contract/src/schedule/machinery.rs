@@ -33,7 +33,7 @@ pub struct Fire {
 pub struct Fired {
     /// To be published.
     pub runs: Vec<DueRun>,
-    /// Handoffs of runs that were replaced or took too long, to be cancelled.
+    /// Handoffs of runs that were replaced or took too long, to be cancelled. Their leases are revoked.
     pub cancels: Vec<HandoffId>,
     /// How many jobs were queued.
     pub jobs: u64,
@@ -135,13 +135,15 @@ impl DueRun {
     }
 }
 
-/// `schedule.run.sent`: records that handoffs of runs were published, for the first time or again, and that
-/// handoffs were cancelled.
+/// `schedule.run.sent`: records that handoffs of runs were published, for the first time or again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct MarkSent {
     #[schemars(length(max = MAX_MARKED))]
     pub handoff_ids: Vec<HandoffId>,
+    /// Ignored: a cancel is due until the run has its end. Orchestrators of earlier builds name here what
+    /// they cancelled.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_MARKED))]
     pub cancelled: Vec<HandoffId>,
 }
@@ -150,14 +152,15 @@ pub struct MarkSent {
 pub struct MarkedSent {
     /// How many were not marked before.
     pub marked: u64,
-    /// Of the published handoffs, those whose runs were replaced meanwhile, to be cancelled.
+    /// Of the published handoffs, those whose runs were given up meanwhile, to be cancelled.
     pub cancels: Vec<HandoffId>,
 }
 
 tool!("schedule.run.sent": MarkSent => MarkedSent);
 
 /// `schedule.run.unsent`: open runs that were fired some time ago and are not known to be published, each
-/// with a lease, and handoffs that are not known to be cancelled.
+/// with a lease, and handoffs of runs that were given up, again and again until they have their ends, for a
+/// week at most.
 ///
 /// Open runs that were published five minutes ago are among them, with their `sent_at`: the handoff or
 /// its answer may be lost with a stream that was restored from an older backup.
@@ -177,7 +180,8 @@ pub struct Unsent {
 
 tool!("schedule.run.unsent": ListUnsent => Unsent);
 
-/// `schedule.run.end`: stores the answer to the handoff of a run. A run that has ended keeps its end.
+/// `schedule.run.end`: stores the answer to the handoff of a run. A run that has ended keeps its end; one
+/// that was given up needs no cancel any more.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EndRun {

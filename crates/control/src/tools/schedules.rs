@@ -2,10 +2,13 @@
 //!
 //! A slot is decided once: a transaction moves `next_at` of the schedule on and stores what became of
 //! the slots in between. [`ScheduleBook`] has the rules for people, [`fire`] those for slots.
+//!
+//! Transactions lock the leases of a run after the run.
 
 mod book;
 mod check_payload;
 mod fire;
+mod give_up;
 mod marks;
 mod read;
 mod rows;

@@ -13,6 +13,7 @@ mod publish;
 mod read;
 mod requests;
 mod resolve;
+mod waits;
 
 use contract::thread::{
     BeginTurn, CancelTurn, Delete, EndTurn, Get, GetTurn, LeaveTurn, List, ListMessages, ListUnsent,

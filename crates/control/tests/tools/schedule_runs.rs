@@ -1,5 +1,7 @@
 //! `schedule.fire`, `schedule.run_now` and `schedule.run.*`: how slots become runs, and how these end.
 
+mod given_up;
+
 use contract::schedule::DueRun;
 use serde_json::{Value, json};
 
@@ -14,15 +16,14 @@ on_both!(
     sent_run_without_an_answer_is_given_again,
     missed_slots_are_recorded,
     open_run_forbids_the_next,
-    open_run_is_replaced_and_cancelled,
     person_starts_a_run,
     started_run_outlives_its_schedule,
     job_specification_becomes_a_job_and_no_handoff,
     job_of_a_closed_task_fails,
-    run_that_takes_too_long_is_given_up,
     answers_are_kept_once_and_without_secrets,
     many_large_runs_come_in_several_results,
     old_runs_are_forgotten,
+    old_runs_are_forgotten_when_a_person_starts_one,
     schedule_that_cannot_be_read_stops_no_other,
     run_without_a_lease_fails,
 );
@@ -135,7 +136,7 @@ async fn sent_run_without_an_answer_is_given_again(stage: Stage) {
     // One that was replaced while it was being published again is cancelled again.
     stage.set_time("2026-01-01T02:00:00Z");
     assert_eq!(stage.fire().await["cancels"], json!(ids));
-    let marked = stage.schedule("run.sent", json!({ "handoff_ids": ids, "cancelled": ids })).await;
+    let marked = stage.schedule("run.sent", json!({ "handoff_ids": ids })).await;
     assert_eq!(marked, json!({ "marked": 0, "cancels": ids }));
 }
 
@@ -174,31 +175,6 @@ async fn open_run_forbids_the_next(stage: Stage) {
     assert_eq!(stage.fire().await["runs"].as_array().unwrap().len(), 1);
     assert_eq!(stage.states("alone").await, ["pending", "skipped", "completed"]);
     assert_eq!(stage.runs("alone").await["items"][1]["skipped"]["reason"], "busy");
-}
-
-async fn open_run_is_replaced_and_cancelled(stage: Stage) {
-    stage.set_time("2026-01-01T00:00:00Z");
-    stage.scheduled("latest", every(60), json!({ "concurrency": "replace" })).await;
-    stage.set_time("2026-01-01T00:01:00Z");
-    let first = handoffs(&stage.fire().await["runs"]);
-    stage.set_time("2026-01-01T00:02:00Z");
-    let fired = stage.fire().await;
-    assert_eq!(fired["cancels"], json!(first));
-    assert_eq!(stage.states("latest").await, ["pending", "replaced"]);
-    // The orchestrator that fired it may have been slow to publish it: then it has to be cancelled again.
-    let marked = stage.schedule("run.sent", json!({ "handoff_ids": first, "cancelled": first })).await;
-    assert_eq!(marked, json!({ "marked": 1, "cancels": first }));
-    stage.set_time("2026-01-01T00:02:30Z");
-    let unsent = json!({ "older_than_seconds": 10, "limit": 50 });
-    let swept = stage.schedule("run.unsent", unsent.clone()).await;
-    assert_eq!(swept["cancels"], json!(first), "it is not known to be cancelled");
-    assert_eq!(handoffs(&swept["runs"]), handoffs(&fired["runs"]), "nothing that was replaced is published");
-    stage.schedule("run.sent", json!({ "cancelled": first })).await;
-    stage.set_time("2026-01-01T00:02:59Z");
-    assert_eq!(stage.schedule("run.unsent", unsent).await["cancels"], json!([]));
-    let late = json!({ "handoff_id": first[0], "outcome": "cancelled" });
-    assert_eq!(stage.schedule("run.end", late).await["ended"], false);
-    assert_eq!(stage.states("latest").await, ["pending", "replaced"]);
 }
 
 async fn person_starts_a_run(stage: Stage) {
@@ -305,29 +281,6 @@ async fn job_of_a_closed_task_fails(stage: Stage) {
     assert_eq!(failed["text"], "the task docs is canceled");
 }
 
-async fn run_that_takes_too_long_is_given_up(stage: Stage) {
-    stage.set_time("2026-01-01T00:00:00Z");
-    let more = json!({ "timeout_seconds": 300, "concurrency": "forbid" });
-    stage.scheduled("slow", every(60), more.clone()).await;
-    let job = json!({ "payload": { "type": "job_spec", "kind": "build" }, "timeout_seconds": 300 });
-    stage.scheduled("job", every(86_400), job).await;
-    stage.schedule("run_now", json!({ "user_id": "u-1", "schedule": "job" })).await;
-    stage.set_time("2026-01-01T00:01:00Z");
-    let first = handoffs(&stage.fire().await["runs"]);
-    stage.schedule("run.sent", json!({ "handoff_ids": first })).await;
-    // A minute longer than its deadline, since the answer to it has a way to go.
-    stage.set_time("2026-01-01T00:06:59Z");
-    assert_eq!(stage.fire().await["runs"], json!([]));
-    stage.set_time("2026-01-01T00:07:00Z");
-    let fired = stage.fire().await;
-    assert_eq!(fired["cancels"], json!(first));
-    assert_eq!(fired["runs"].as_array().unwrap().len(), 1, "it blocks the schedule no longer");
-    assert_eq!(stage.states("slow").await.last().unwrap(), "timed_out");
-    let run = stage.runs("job").await["items"][0].clone();
-    assert_eq!(run["state"], "timed_out");
-    assert_eq!(stage.ok("db.job.get", json!({ "job_id": run["job_id"] })).await["status"], "canceled");
-}
-
 async fn answers_are_kept_once_and_without_secrets(stage: Stage) {
     stage.set_time("2026-01-01T00:00:00Z");
     stage.scheduled("talk", every(60), json!({})).await;
@@ -375,7 +328,9 @@ async fn many_large_runs_come_in_several_results(stage: Stage) {
     assert_eq!((&limited["runs"], &limited["has_more"]), (&json!([]), &json!(false)));
 }
 
-async fn old_runs_are_forgotten(stage: Stage) {
+/// Fires the schedule `busy` for the first time and gives it older runs, so many that only the latest are
+/// kept. Returns the oldest, which is open; the others have ended.
+async fn busy_with_old_runs(stage: &Stage) -> String {
     use sea_orm::EntityTrait;
     use store::entity::schedule_run;
     stage.set_time("2026-01-01T00:00:00Z");
@@ -383,7 +338,6 @@ async fn old_runs_are_forgotten(stage: Stage) {
     stage.set_time("2026-01-01T00:01:00Z");
     let first = handoffs(&stage.fire().await["runs"]);
     let row = schedule_run::Entity::find_by_id(&first[0]).one(stage.store.read()).await.unwrap().unwrap();
-    // All but the first of them have ended. They are older, and so many that only the latest are kept.
     let older = (1..=600).map(|number| schedule_run::Model {
         id: subjects::HandoffId::for_scheduled_run("busy", "slot", number).to_string(),
         slot: row.slot - (601 - number) * 60_000_000,
@@ -394,8 +348,11 @@ async fn old_runs_are_forgotten(stage: Stage) {
     let older: Vec<schedule_run::ActiveModel> = older.map(schedule_run::ActiveModel::from).collect();
     let open = older[0].id.clone().unwrap();
     schedule_run::Entity::insert_many(older).exec_without_returning(stage.store.read()).await.unwrap();
-    stage.set_time("2026-01-01T00:02:00Z");
-    assert_eq!(stage.fire().await["runs"].as_array().unwrap().len(), 1);
+    open
+}
+
+/// Checks which runs of `busy` are kept, the latest of them from this slot.
+async fn check_kept(stage: &Stage, latest: &str, open: &str) {
     let (mut kept, mut cursor) = (Vec::new(), Value::Null);
     loop {
         let page = json!({ "user_id": "u-1", "schedule": "busy", "limit": 200, "cursor": cursor });
@@ -407,8 +364,21 @@ async fn old_runs_are_forgotten(stage: Stage) {
         }
     }
     assert_eq!(kept.len(), 501, "500, and the one that is open");
-    assert_eq!(kept[0]["slot"], "2026-01-01T00:02:00Z");
-    assert_eq!(kept[500]["run_id"], json!(open));
+    assert_eq!((&kept[0]["slot"], &kept[500]["run_id"]), (&json!(latest), &json!(open)));
+}
+
+async fn old_runs_are_forgotten(stage: Stage) {
+    let open = busy_with_old_runs(&stage).await;
+    stage.set_time("2026-01-01T00:02:00Z");
+    assert_eq!(stage.fire().await["runs"].as_array().unwrap().len(), 1);
+    check_kept(&stage, "2026-01-01T00:02:00Z", &open).await;
+}
+
+async fn old_runs_are_forgotten_when_a_person_starts_one(stage: Stage) {
+    let open = busy_with_old_runs(&stage).await;
+    stage.set_time("2026-01-01T00:01:30Z");
+    stage.schedule("run_now", json!({ "user_id": "u-1", "schedule": "busy" })).await;
+    check_kept(&stage, "2026-01-01T00:01:30Z", &open).await;
 }
 
 async fn schedule_that_cannot_be_read_stops_no_other(stage: Stage) {

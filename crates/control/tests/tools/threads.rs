@@ -69,6 +69,8 @@ pub(crate) fn request(messages: Vec<ChatMessage>) -> BeginTurn {
         messages,
         options: TurnOptions::default(),
         max_open: None,
+        follows: None,
+        wait_id: None,
     }
 }
 
@@ -117,7 +119,7 @@ pub(crate) fn answer(state: AnswerState, text: &str) -> TurnAnswer {
 }
 
 pub(crate) async fn end_as(stage: &Stage, id: HandoffId, answer: TurnAnswer) -> bool {
-    let ended: EndedTurn = call(stage, &EndTurn { handoff_id: id, answer }).await;
+    let ended: EndedTurn = call(stage, &EndTurn { handoff_id: id, answer, is_work_over: true }).await;
     ended.ended
 }
 

@@ -93,6 +93,8 @@ pub(crate) fn request(user: &str, key_id: &str, content: &str) -> BeginTurn {
         is_retry: false,
         received_at: None,
         max_open: None,
+        follows: None,
+        wait_id: None,
         messages,
         options: TurnOptions::default(),
     }
@@ -107,7 +109,7 @@ pub(crate) fn end(handoff_id: HandoffId, text: &str) -> EndTurn {
         prompt_tokens: 1,
         completion_tokens: 2,
     };
-    EndTurn { handoff_id, answer }
+    EndTurn { handoff_id, answer, is_work_over: true }
 }
 
 /// A turn from its beginning to its answer. The lease is one that a manager can use and renew.

@@ -11,7 +11,7 @@ use data_encoding::HEXLOWER;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
-use subjects::{ChatMessage, ScopeId, Timestamp};
+use subjects::{ChatMessage, HandoffId, ScopeId, Timestamp};
 use uuid::Uuid;
 
 use super::{Surface, fields::text_of, plain, stream};
@@ -21,7 +21,7 @@ use crate::{
     names,
     spans::TRACEPARENT,
     state::App,
-    turns::{TurnRequest, WantsLive},
+    turns::{NotBegun, TurnRequest, WantsLive},
 };
 
 const THREAD: &str = "x-cynode-thread";
@@ -51,8 +51,8 @@ pub(crate) enum Thread {
     Any,
     /// As before, with `metadata.thread_id` if no header names it.
     Metadata(String),
-    /// This one, whatever the headers say.
-    Known(String),
+    /// The one with this id, whatever the headers say, as long as this turn is its last one.
+    After { thread: String, turn: HandoffId },
     /// The one whose messages it repeats, or a new one, whatever the headers say.
     Unnamed,
 }
@@ -75,7 +75,8 @@ pub(crate) enum Delivery {
     Background,
 }
 
-/// Begins a turn and answers with it. A request with the same `body` may be a retry of this one.
+/// Begins a turn and answers with it. A request with the same `body` may be a retry of this one. Fails with
+/// [`NotBegun::Moved`] if the thread has gone on after the turn that the request follows.
 pub(crate) async fn ask(
     app: &Arc<App>,
     caller: &Caller,
@@ -83,8 +84,12 @@ pub(crate) async fn ask(
     body: &[u8],
     (question, delivery): (Question, Delivery),
     surface: impl Surface,
-) -> Result<Response, ApiError> {
+) -> Result<Response, NotBegun> {
     let is_named = matches!(question.thread, Thread::Any | Thread::Metadata(_));
+    let follows = match &question.thread {
+        Thread::After { turn, .. } => Some(*turn),
+        Thread::Any | Thread::Metadata(_) | Thread::Unnamed => None,
+    };
     let thread = thread(caller, headers, question.thread)?;
     let project_id = project(headers, question.project.as_deref())?;
     let named = thread.as_deref().filter(|_| is_named);
@@ -107,6 +112,9 @@ pub(crate) async fn ask(
         },
         messages: question.messages,
         max_open: Some(app.config.rate_limits.concurrent_turns),
+        follows,
+        // Each wait has its own.
+        wait_id: None,
     };
     let (live, on_disconnect) = match delivery {
         Delivery::Plain => (WantsLive::NotWanted, caller.key.on_disconnect),
@@ -171,7 +179,7 @@ fn identity(headers: &HeaderMap) -> Result<(Option<String>, bool), ApiError> {
 /// Returns what the client calls the thread.
 fn thread(caller: &Caller, headers: &HeaderMap, thread: Thread) -> Result<Option<String>, ApiError> {
     let from_metadata = match thread {
-        Thread::Known(id) => return Ok(Some(id)),
+        Thread::After { thread, .. } => return Ok(Some(thread)),
         Thread::Unnamed => return Ok(None),
         Thread::Metadata(name) => Some(name),
         Thread::Any => None,

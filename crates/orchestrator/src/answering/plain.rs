@@ -22,12 +22,12 @@ pub(super) async fn respond(app: &Arc<App>, mut begun: BegunTurn, surface: &impl
                 // The client is told to repeat the request, elsewhere.
                 () = app.closing.cancelled() => None,
             };
-            if let Some(answer) = &waited {
+            if let Some(delivered) = &waited {
                 reach(Point::AnswerKnown).await;
-                app.turns.end(begun.turn.handoff_id, answer.clone()).await;
+                app.turns.store_delivered(begun.turn.handoff_id, delivered).await;
                 reach(Point::AnswerStored).await;
             }
-            waited
+            waited.map(|delivered| delivered.answer)
         }
     };
     match answered {

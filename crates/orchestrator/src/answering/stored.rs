@@ -28,8 +28,9 @@ pub(crate) async fn cancel(app: &App, user: &ScopeId, turn: &mut Turn) -> Result
     }
     let mut expected = app.turns.expect(turn.handoff_id, &turn.user_id).await;
     app.turns.cancel_turn(user.clone(), turn.handoff_id).await?;
-    if let Ok(mut answer) = timeout(CANCEL_WAIT, expected.wait(&app.turns)).await {
-        app.turns.end(turn.handoff_id, answer.clone()).await;
+    if let Ok(delivered) = timeout(CANCEL_WAIT, expected.wait(&app.turns)).await {
+        app.turns.store_delivered(turn.handoff_id, &delivered).await;
+        let mut answer = delivered.answer;
         // As it is stored.
         if answer.state == AnswerState::Failed {
             answer.end_as_cancelled();

@@ -29,7 +29,7 @@ use crate::{
     error::ApiError,
     metrics::OpenStream,
     state::App,
-    turns::{BegunTurn, Expected, Live, RequestWait, Update},
+    turns::{BegunTurn, Delivered, Expected, Live, RequestWait, Update},
 };
 
 /// The state of one stream. Dropped when the client is gone.
@@ -53,7 +53,7 @@ enum Phase {
     Opening(Wait),
     Waiting(Box<Expected>),
     /// The answer was sent and is not stored in its thread yet.
-    Storing(Box<TurnAnswer>),
+    Storing(Box<Delivered>),
     /// All of the answer was sent.
     Delivered,
     Ended,
@@ -65,7 +65,7 @@ enum Wait {
 }
 
 enum Incoming {
-    Answer(TurnAnswer),
+    Answer(Delivered),
     Update(Update),
     Silence,
     Closing,
@@ -123,12 +123,12 @@ impl<W: StreamWriter> AnswerStream<W> {
                 Some(out.freeze())
             }
             Phase::Waiting(expected) => Some(self.follow(expected).await),
-            Phase::Storing(answer) => {
+            Phase::Storing(delivered) => {
                 reach(Point::AnswerKnown).await;
-                self.app.turns.end(self.id, (*answer).clone()).await;
+                self.app.turns.store_delivered(self.id, &delivered).await;
                 reach(Point::AnswerStored).await;
                 let mut out = BytesMut::new();
-                self.writer.end(&mut out, &answer);
+                self.writer.end(&mut out, &delivered.answer);
                 self.phase = Phase::Delivered;
                 Some(out.freeze())
             }
@@ -147,15 +147,15 @@ impl<W: StreamWriter> AnswerStream<W> {
         let mut out = BytesMut::new();
         loop {
             match self.listen(&mut expected).await {
-                Incoming::Answer(answer) => {
+                Incoming::Answer(delivered) => {
                     self.request_wait.answered();
                     self.write_what_arrived(&mut out);
-                    if failure(&answer).is_none()
-                        && let Some(left) = self.progress.finish(&answer.text)
+                    if failure(&delivered.answer).is_none()
+                        && let Some(left) = self.progress.finish(&delivered.answer.text)
                     {
                         self.writer.show(&mut out, &left);
                     }
-                    self.phase = Phase::Storing(Box::new(answer));
+                    self.phase = Phase::Storing(Box::new(delivered));
                     // An answer without text has no content to send first.
                     if out.is_empty() {
                         out.extend_from_slice(&COMMENT);
@@ -202,7 +202,7 @@ impl<W: StreamWriter> AnswerStream<W> {
         select! {
             biased;
             // All are cancel-safe.
-            answer = expected.wait(&self.app.turns) => Incoming::Answer(answer),
+            delivered = expected.wait(&self.app.turns) => Incoming::Answer(delivered),
             update = update => Incoming::Update(update),
             () = self.app.closing.cancelled() => Incoming::Closing,
             () = sleep(keep_alive) => Incoming::Silence,

@@ -43,19 +43,20 @@ pub(crate) async fn create(
     let object = parse_object(&body)?;
     if model(&object)? != MODEL_ID {
         let model = model(&object)?.to_owned();
-        return app.direct.complete(Api::ChatCompletions, &model, object).await;
+        return app.direct.complete(&app.limits, Api::ChatCompletions, &model, object).await;
     }
     let request = ChatRequest::read(&object, app.config.chat.max_messages)?;
     let messages = &request.question.messages;
     if let Some(task) = background_prompts::recognize(&parts.headers, messages, request.stream)? {
         return match &app.config.chat.task_model {
-            Some(model) => app.direct.complete(Api::ChatCompletions, model, object).await,
+            Some(model) => app.direct.complete(&app.limits, Api::ChatCompletions, model, object).await,
             None => Ok(answer_by_rule(&request, &background_prompts::answer(task, messages))),
         };
     }
     let delivery = if request.stream { Delivery::Stream } else { Delivery::Plain };
     let surface = ChatSurface { include_usage: request.include_usage };
-    ask(&app, &caller, &parts.headers, &body, (request.question, delivery), surface).await
+    let question = (request.question, delivery);
+    ask(&app, &caller, &parts.headers, &body, question, surface).await.map_err(ApiError::from)
 }
 
 /// Responds with a text that is not stored.

@@ -81,7 +81,8 @@ section! {
     pub(crate) struct Chat {
         /// Most messages of one request.
         max_messages: Text = "2000",
-        /// Most streams that are open at the same time, over all keys.
+        /// Most streams that are open at the same time, over all keys, with those of models for direct
+        /// inference.
         max_streams: Text = "4000",
         /// Longest silence of a stream: a comment is sent then, so that neither clients nor proxies close it.
         keep_alive: Text = "5s",

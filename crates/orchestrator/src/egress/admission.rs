@@ -6,11 +6,11 @@ use std::{
     time::Duration,
 };
 
-use contract::egress::{Begin, Begun, Denial, DenialCode, Limits};
+use contract::egress::{self, Begin, Begun, Denial, DenialCode, Limits};
 use http::{HeaderMap, StatusCode};
 use listener::ConnectionAuth;
-use tokio::time::Instant;
-use tracing::info;
+use tokio::{sync::oneshot, time::Instant};
+use tracing::{Instrument, info};
 use uuid::Uuid;
 
 use super::{
@@ -19,10 +19,12 @@ use super::{
     paths::{Endpoint, Target},
     provider::Provider,
     request::Prepared,
+    reservation::Expected,
 };
 use crate::{
     caller::{bearer, header},
     error::ApiError,
+    gateway::CallError,
     keys,
 };
 
@@ -77,9 +79,9 @@ pub(super) fn read(headers: &HeaderMap) -> Result<PresentedAgent, ApiError> {
     Ok(PresentedAgent { token_hash: keys::hash(token), lease })
 }
 
-/// Has the gateway decide about a call, and opens it.
+/// Has the gateway decide about a call, and opens it. If the agent leaves meanwhile, the call is ended.
 pub(super) async fn begin(
-    egress: &Egress,
+    egress: &Arc<Egress>,
     agent: &PresentedAgent,
     auth: &ConnectionAuth,
     target: &Target<'_>,
@@ -97,22 +99,14 @@ pub(super) async fn begin(
         expected: provider.cost(prepared.expected.reserved()),
         max_seconds: egress.settings.timeout.as_secs().max(1),
     };
-    // By the key, a repeated call to the gateway opens the same call.
-    let key = Uuid::now_v7().to_string();
-    let begun = egress.gateway.call_with_key(&begin, &key).await.map_err(|error| error.into_api_error())?;
-    let denial = match begun {
-        Begun { call: Some(call), .. } => {
+    let denial = match decide(egress, begin, provider, prepared.expected).await? {
+        Ok(call) => {
             egress.agents.remember(&agent.token_hash);
             auth.mark_authenticated();
-            return Ok(OpenCall::new(egress, provider, call, prepared.expected));
+            return Ok(call);
         }
-        Begun { denial, .. } => denial,
+        Err(denial) => denial,
     };
-    let denial = denial.unwrap_or_else(|| Denial {
-        code: DenialCode::UnknownToken,
-        message: "the gateway did not say why".to_owned(),
-        retry_after_seconds: None,
-    });
     if status(denial.code) == StatusCode::UNAUTHORIZED {
         egress.agents.forget(&agent.token_hash);
     } else {
@@ -121,6 +115,42 @@ pub(super) async fn begin(
     }
     info!(provider = provider.name(), reason = denial.code.as_str(), "Call to a provider denied.");
     Err(refuse(denial))
+}
+
+/// Has the gateway decide about a call. The work goes on if the request is dropped meanwhile: a call that the
+/// gateway has opened is ended then.
+async fn decide(
+    egress: &Arc<Egress>,
+    begin: Begin,
+    provider: &Arc<Provider>,
+    expected: Expected,
+) -> Result<Result<OpenCall, Denial>, ApiError> {
+    let (sender, decided) = oneshot::channel();
+    let (own, provider) = (egress.clone(), provider.clone());
+    let work = async move {
+        // By the key, a repeated call to the gateway opens the same call.
+        let key = Uuid::now_v7().to_string();
+        let begun = own.gateway.call_with_key(&begin, &key).await.map(permitted);
+        let begun = begun.map(|begun| begun.map(|call| OpenCall::new(&own, &provider, call, expected)));
+        // A call that nobody takes ends when it is dropped.
+        drop(sender.send(begun));
+    };
+    drop(egress.reports.spawn(work.in_current_span()));
+    let failed = |_| ApiError::unavailable("gateway_unavailable", "The request failed; repeat it.");
+    let decided: Result<_, CallError> = decided.await.map_err(failed)?;
+    decided.map_err(CallError::into_api_error)
+}
+
+/// Returns the call that the gateway has opened, or why it is denied.
+fn permitted(begun: Begun) -> Result<egress::OpenCall, Denial> {
+    let Begun { call, denial } = begun;
+    call.ok_or_else(|| {
+        denial.unwrap_or_else(|| Denial {
+            code: DenialCode::UnknownToken,
+            message: "the gateway did not say why".to_owned(),
+            retry_after_seconds: None,
+        })
+    })
 }
 
 /// Returns what the agent is told. 401 says that its token is of no use at all, so that a worker stops

@@ -2,7 +2,7 @@
 //!
 //! A thread is a line of turns, while responses may branch. A request that follows the last response of a
 //! thread goes on there; one that follows an earlier response begins a thread of its own, with what was said
-//! up to then.
+//! up to then. The gateway checks again which is the last one when it begins the turn.
 
 use contract::thread::{
     AnswerState, Get, ListMessages, MAX_MESSAGES, MAX_MESSAGES_BYTES, ThreadMessage, Turn, message_size,
@@ -90,7 +90,10 @@ async fn follow(
         let earlier = history(app, caller, &turn).await?;
         question.messages = combine(earlier, question.messages);
     }
-    question.thread = if is_last { Thread::Known(turn.thread_id) } else { Thread::Unnamed };
+    question.thread = match is_last {
+        true => Thread::After { thread: turn.thread_id, turn: previous },
+        false => Thread::Unnamed,
+    };
     Ok(question)
 }
 

@@ -35,6 +35,7 @@ use crate::{
     error::ApiError,
     respond,
     state::App,
+    turns::NotBegun,
 };
 
 pub(crate) async fn create(
@@ -61,8 +62,17 @@ pub(crate) async fn create(
             }
         };
     }
-    let surface = ResponseSurface(request.echo);
-    ask(&app, &caller, &parts.headers, &body, (question, request.delivery), surface).await
+    let (delivery, surface) = (request.delivery, ResponseSurface(request.echo.clone()));
+    match ask(&app, &caller, &parts.headers, &body, (question, delivery), surface).await {
+        // The thread has gone on since it was looked at: the response begins a thread of its own.
+        Err(NotBegun::Moved) => {
+            let question = Box::pin(resolve::question(&app, &caller, &request)).await?;
+            let surface = ResponseSurface(request.echo);
+            let branched = ask(&app, &caller, &parts.headers, &body, (question, delivery), surface);
+            Box::pin(branched).await.map_err(ApiError::from)
+        }
+        asked => asked.map_err(ApiError::from),
+    }
 }
 
 async fn ask_directly(app: &App, model: &str, object: Map<String, Value>) -> Result<Response, ApiError> {
@@ -70,7 +80,7 @@ async fn ask_directly(app: &App, model: &str, object: Map<String, Value>) -> Res
         let why = "`background` is not supported for this model: its responses are not stored here.";
         return Err(ApiError::unsupported("background", why));
     }
-    app.direct.complete(Api::Responses, model, object).await
+    app.direct.complete(&app.limits, Api::Responses, model, object).await
 }
 
 /// Responds with a text that is not stored.

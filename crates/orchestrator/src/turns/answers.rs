@@ -43,6 +43,15 @@ const INACTIVE_AFTER: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 const MAX_REMEMBERED: usize = 10_000;
 
+/// An answer that requests wait for.
+#[derive(Clone, Debug)]
+pub(crate) struct Delivered {
+    pub(crate) answer: TurnAnswer,
+    /// Whether a worker gave it, so that it has to be stored. Other answers are stored by those who find that
+    /// no worker answers.
+    pub(crate) is_of_worker: bool,
+}
+
 /// The requests that wait for an answer.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
@@ -55,7 +64,7 @@ pub(super) struct Answers {
 struct Waiting {
     next: u64,
     /// Several requests may wait for one answer.
-    by_handoff: HashMap<HandoffId, Vec<(u64, oneshot::Sender<TurnAnswer>)>>,
+    by_handoff: HashMap<HandoffId, Vec<(u64, oneshot::Sender<Delivered>)>>,
     /// Since when each request waits, by its number, so the oldest first.
     since: BTreeMap<u64, Instant>,
 }
@@ -72,7 +81,7 @@ pub(crate) struct Expected {
     id: HandoffId,
     number: u64,
     user: String,
-    answer: oneshot::Receiver<TurnAnswer>,
+    answer: oneshot::Receiver<Delivered>,
     waiting: Arc<Mutex<Waiting>>,
     look_at: Instant,
 }
@@ -126,11 +135,11 @@ impl Answers {
         lock(&self.waiting).by_handoff.contains_key(&id)
     }
 
-    pub(super) fn deliver(&self, id: HandoffId, answer: &TurnAnswer) {
+    pub(super) fn deliver(&self, id: HandoffId, delivered: &Delivered) {
         let senders = lock(&self.waiting).by_handoff.remove(&id).unwrap_or_default();
         for (_, sender) in senders {
             // A request that is gone meanwhile needs no answer.
-            drop(sender.send(answer.clone()));
+            drop(sender.send(delivered.clone()));
         }
     }
 
@@ -157,12 +166,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Expected {
     /// Waits for the answer. Cancel-safe; not to be called again after it returned.
-    pub(crate) async fn wait(&mut self, turns: &Turns) -> TurnAnswer {
+    pub(crate) async fn wait(&mut self, turns: &Turns) -> Delivered {
         loop {
             select! {
                 biased;
                 delivered = &mut self.answer => match delivered {
-                    Ok(answer) => return answer,
+                    Ok(delivered) => return delivered,
                     // Each sender is used before it is dropped.
                     Err(_) => std::future::pending().await,
                 },
@@ -199,7 +208,7 @@ impl Turns {
     /// Looks for an answer in the stream and delivers it.
     pub(super) async fn look_for_answer(&self, id: HandoffId) {
         if let Ok(Some(answer)) = self.find_answer(id).await {
-            self.answers.deliver(id, &answer);
+            self.answers.deliver(id, &Delivered { answer, is_of_worker: true });
         }
     }
 
@@ -207,14 +216,16 @@ impl Turns {
     /// orchestrator may have found it. A turn that was deleted with its thread was cancelled.
     async fn look_for_end(&self, id: HandoffId, user: &str) {
         let Ok(user_id) = user.parse() else { return };
-        match self.gateway.call(&GetTurn { user_id, handoff_id: id }).await {
-            Ok(Turn { answer: Some(answer), .. }) => self.answers.deliver(id, &answer),
-            Ok(_) => {}
-            Err(CallError::Failed { code, .. }) if code == "not_found" => {
-                self.answers.deliver(id, &cancelled());
+        let answer = match self.gateway.call(&GetTurn { user_id, handoff_id: id }).await {
+            Ok(Turn { answer: Some(answer), .. }) => answer,
+            Ok(_) => return,
+            Err(CallError::Failed { code, .. }) if code == "not_found" => cancelled(),
+            Err(error) => {
+                debug!(handoff.id = %id, error = %Chain(&error), "Turn not looked at; retrying.");
+                return;
             }
-            Err(error) => debug!(handoff.id = %id, error = %Chain(&error), "Turn not looked at; retrying."),
-        }
+        };
+        self.answers.deliver(id, &Delivered { answer, is_of_worker: false });
     }
 
     /// Returns the answer of a turn if it is in the stream.
@@ -243,7 +254,7 @@ impl Turns {
         if self.answers.is_expected(id)
             && let Some(answer) = read(id, &message.subject, message.headers.as_ref(), &message.payload)
         {
-            self.answers.deliver(id, &answer);
+            self.answers.deliver(id, &Delivered { answer, is_of_worker: true });
         }
     }
 

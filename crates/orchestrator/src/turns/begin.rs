@@ -13,6 +13,7 @@ use contract::{
 use crash::reach;
 use http::StatusCode;
 use tracing::{Instrument, debug, warn};
+use uuid::Uuid;
 
 use super::{Expected, RequestWait, Turns, live};
 use crate::{crash_points::Point, error::ApiError, gateway::CallError};
@@ -36,6 +37,14 @@ pub(crate) struct TurnRequest {
     pub(crate) traceparent: Option<String>,
 }
 
+/// Why a request has no turn.
+#[derive(Debug)]
+pub(crate) enum NotBegun {
+    /// The thread has gone on after the turn that the request follows. Nothing was stored.
+    Moved,
+    Refused(ApiError),
+}
+
 /// A turn that was handed off or answered.
 #[derive(Debug)]
 pub(crate) struct BegunTurn {
@@ -52,21 +61,24 @@ pub(crate) struct BegunTurn {
 impl Turns {
     /// Begins a turn. Goes on in the background if the request is dropped meanwhile, so that what is stored
     /// is handed off at once.
-    pub(crate) async fn begin(self: &Arc<Self>, request: TurnRequest) -> Result<BegunTurn, ApiError> {
+    pub(crate) async fn begin(self: &Arc<Self>, request: TurnRequest) -> Result<BegunTurn, NotBegun> {
         if !self.is_ready() {
             let message = "This orchestrator is starting; repeat the request.";
-            return Err(ApiError::unavailable("starting", message));
+            return Err(ApiError::unavailable("starting", message).into());
         }
         let turns = self.clone();
         let begin = async move { turns.begin_and_hand_off(request).await };
         self.tasks.spawn(begin.in_current_span()).await.unwrap_or_else(|error| {
             warn!(%error, "Request ended by a panic.");
-            Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "The request failed."))
+            let failed = ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "The request failed.");
+            Err(failed.into())
         })
     }
 
-    async fn begin_and_hand_off(self: &Arc<Self>, request: TurnRequest) -> Result<BegunTurn, ApiError> {
+    async fn begin_and_hand_off(self: &Arc<Self>, mut request: TurnRequest) -> Result<BegunTurn, NotBegun> {
         let started = Instant::now();
+        let wait_id = Uuid::now_v7().to_string();
+        request.begin.wait_id = Some(wait_id.clone());
         // Before anything is stored: without NATS the request is refused as a whole.
         let broker = self.broker().await?;
         let begun = self.store_turn(&request.begin).await?;
@@ -75,12 +87,13 @@ impl Turns {
         let is_new = match begun.outcome {
             BeginOutcome::Begun => true,
             BeginOutcome::Joined => false,
-            BeginOutcome::Busy => return Err(busy(&turn)),
-            BeginOutcome::KeyReused => return Err(key_reused()),
-            BeginOutcome::TooManyOpen => return Err(too_many_open(request.begin.max_open)),
+            BeginOutcome::Busy => return Err(busy(&turn).into()),
+            BeginOutcome::KeyReused => return Err(key_reused().into()),
+            BeginOutcome::TooManyOpen => return Err(too_many_open(request.begin.max_open).into()),
+            BeginOutcome::Moved => return Err(NotBegun::Moved),
         };
         let marks_delivery = request.counts_retries;
-        let mut request_wait = RequestWait::new(self, turn.handoff_id, request.on_disconnect);
+        let mut request_wait = RequestWait::new(self, turn.handoff_id, wait_id, request.on_disconnect);
         if turn.answer.is_some() {
             request_wait.answered();
             return Ok(BegunTurn { turn, expected: None, live: None, request_wait, marks_delivery });
@@ -101,14 +114,14 @@ impl Turns {
                 if let Some(answer) = error.final_answer() {
                     let id = turn.handoff_id;
                     warn!(handoff.id = %id, error = %Chain(&error), "Turn not handed off; ended.");
-                    self.end_without_work(turn.handoff_id, answer.clone()).await;
+                    self.end_unpublished(turn.handoff_id, answer.clone()).await;
                     request_wait.answered();
                     turn.answer = Some(answer);
                     return Ok(BegunTurn { turn, expected: None, live: None, request_wait, marks_delivery });
                 }
                 // The client is told to repeat the request; until then the work is not cancelled.
                 request_wait.postpone();
-                return Err(error.into_api_error(&turn));
+                return Err(error.into_api_error(&turn).into());
             }
             self.metrics.hand_off_seconds.observe(started.elapsed().as_secs_f64());
             reach(Point::HandoffPublished).await;
@@ -130,6 +143,24 @@ impl Turns {
         let Ok(Some(answer)) = self.find_answer(begun.turn.handoff_id).await else { return Ok(begun) };
         self.end(begun.turn.handoff_id, answer).await;
         self.gateway.call(begin).await.map_err(not_begun)
+    }
+}
+
+impl From<ApiError> for NotBegun {
+    fn from(refused: ApiError) -> Self {
+        Self::Refused(refused)
+    }
+}
+
+impl From<NotBegun> for ApiError {
+    fn from(error: NotBegun) -> Self {
+        match error {
+            NotBegun::Refused(refused) => refused,
+            NotBegun::Moved => {
+                let message = "The thread has gone on meanwhile; repeat the request.";
+                Self::new(StatusCode::CONFLICT, "thread_busy", message)
+            }
+        }
     }
 }
 

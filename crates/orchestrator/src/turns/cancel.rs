@@ -1,19 +1,14 @@
 //! Cancels handoffs. The gateway stores that a turn is cancelled, so that a cancel which no worker hears is
 //! published again until the turn has its answer.
 
-use std::time::Duration;
-
 use broker::{Broker, Chain};
-use contract::thread::{CancelTurn, DueCancel};
+use contract::thread::{CancelTurn, DueCancel, TurnAnswer};
 use crash::reach;
 use subjects::{HandoffId, Kind, ScopeId, Subject, Timestamp};
-use tokio::time::timeout;
 use tracing::{debug, info};
 
 use super::{Turns, answers::AnswerUnknown, outcome};
 use crate::{crash_points::Point, error::ApiError, gateway::CallError};
-
-const CANCEL_TIMEOUT: Duration = Duration::from_secs(3);
 
 impl Turns {
     /// Cancels a turn of a user: stores that, and tells the workers. The answer of the turn then says that it
@@ -34,18 +29,14 @@ impl Turns {
         }
     }
 
-    /// Tells the workers to stop a handoff. Returns whether one of them has answered.
-    pub(crate) async fn cancel(&self, id: HandoffId) -> bool {
-        let Ok(broker) = self.nats.broker().await else { return false };
-        let request = broker.client.request(Subject::Cancel(id).to_string(), "".into());
-        match timeout(CANCEL_TIMEOUT, request).await {
-            Ok(Ok(_)) => true,
-            Ok(Err(error)) => {
-                debug!(handoff.id = %id, %error, "Cancel not confirmed.");
-                false
-            }
-            Err(_) => false,
+    /// Tells the workers to stop the run of a schedule that was given up. Returns its answer instead if it
+    /// has one. If no worker hears it, they are told again: the cancel is stored.
+    pub(crate) async fn cancel_run(&self, broker: &Broker, id: HandoffId) -> Option<TurnAnswer> {
+        if let Ok(Some(answer)) = self.find_answer(id).await {
+            return Some(answer);
         }
+        publish_cancel(broker, id).await;
+        None
     }
 
     /// Publishes cancels again. Stores answers that are not stored. A turn whose handoff is lost is not
@@ -69,7 +60,7 @@ impl Turns {
             let (true, Some(queue), Some(sent_at)) = (is_unanswered, &queue, sent_at) else { continue };
             let has_lost = |kind: &Kind| queue.cannot_have(*kind, sent_at.at());
             if [Kind::Chat, Kind::Continue].iter().all(has_lost) {
-                self.end_without_work(id, outcome::cancelled()).await;
+                self.end_unanswered(id, outcome::cancelled()).await;
                 info!(handoff.id = %id, "Handoff lost after its cancel; turn ended.");
             }
         }

@@ -7,7 +7,6 @@ use contract::{key::OnDisconnect, thread::LeaveTurn};
 use subjects::HandoffId;
 use tokio::time::sleep;
 use tracing::{debug, warn};
-use uuid::Uuid;
 
 use super::Turns;
 use crate::gateway::CallError;
@@ -26,16 +25,17 @@ const MAX_LEAVE_DELAY: Duration = Duration::from_secs(5);
 pub(crate) struct RequestWait {
     /// `None`: it does not matter whether the client is there.
     counted: Option<Arc<Turns>>,
-    id: HandoffId,
+    /// Its end, without a cancel.
+    leave: LeaveTurn,
 }
 
 impl RequestWait {
-    pub(super) fn new(turns: &Arc<Turns>, id: HandoffId, policy: OnDisconnect) -> Self {
+    pub(super) fn new(turns: &Arc<Turns>, id: HandoffId, wait_id: String, policy: OnDisconnect) -> Self {
         let counted = match policy {
             OnDisconnect::Continue => None,
             OnDisconnect::Cancel => Some(turns.clone()),
         };
-        Self { counted, id }
+        Self { counted, leave: LeaveTurn { handoff_id: id, wait_id: Some(wait_id), cancel: false } }
     }
 
     /// Ends the wait of a request whose turn is answered.
@@ -46,18 +46,19 @@ impl RequestWait {
     /// Ends the wait of a request that is told to come back. The work goes on.
     pub(crate) fn postpone(&mut self) {
         let Some(turns) = self.counted.take() else { return };
-        let id = self.id;
-        turns.tasks.clone().spawn(async move { turns.leave(id, false).await });
+        let leave = self.leave.clone();
+        turns.tasks.clone().spawn(async move { turns.leave(&leave).await });
     }
 }
 
 impl Drop for RequestWait {
     fn drop(&mut self) {
         let Some(turns) = self.counted.take() else { return };
-        let id = self.id;
+        let leave = LeaveTurn { cancel: true, ..self.leave.clone() };
+        let id = leave.handoff_id;
         turns.tasks.clone().spawn(async move {
             sleep(REPEAT_WITHIN).await;
-            if turns.leave(id, true).await {
+            if turns.leave(&leave).await {
                 debug!(handoff.id = %id, "Client gone; handoff cancelled.");
                 turns.publish_stored_cancel(id).await;
             }
@@ -68,11 +69,11 @@ impl Drop for RequestWait {
 impl Turns {
     /// Records that a request does not wait any more. Returns whether the turn is open and no other does; it
     /// is then cancelled if that is wanted.
-    async fn leave(&self, id: HandoffId, cancel: bool) -> bool {
+    async fn leave(&self, leave: &LeaveTurn) -> bool {
         let mut delays = RetryDelays::within(MIN_LEAVE_DELAY, MAX_LEAVE_DELAY, LEAVE_FOR);
-        let key = Uuid::now_v7().to_string();
+        let id = leave.handoff_id;
         loop {
-            let error = match self.gateway.call_with_key(&LeaveTurn { handoff_id: id, cancel }, &key).await {
+            let error = match self.gateway.call(leave).await {
                 Ok(left) => return left.is_abandoned,
                 Err(error) => error,
             };

@@ -124,7 +124,7 @@ impl Turns {
                 self.gateway.call(&end).await.map(|ended| ended.ended)
             }
             _ => {
-                let end = EndTurn { handoff_id, answer: outcome(completion) };
+                let end = EndTurn { handoff_id, answer: outcome(completion), is_work_over: true };
                 self.gateway.call(&end).await.map(|ended| ended.ended)
             }
         };

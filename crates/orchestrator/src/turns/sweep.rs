@@ -73,7 +73,7 @@ impl Turns {
                 Fate::Refused(answer) => {
                     let code = answer.error_code.as_deref();
                     warn!(handoff.id = %id, code, "Handoff refused by the workers; turn ended.");
-                    self.end_without_work(id, answer).await;
+                    self.end_unanswered(id, answer).await;
                 }
                 Fate::Lost => {
                     if self.publish_again(broker, &sent).await {
@@ -93,7 +93,7 @@ impl Turns {
             match error.final_answer() {
                 Some(answer) => {
                     warn!(handoff.id = %id, error = %Chain(error), "Turn not handed off; ended.");
-                    self.end_without_work(id, answer).await;
+                    self.end_unpublished(id, answer).await;
                 }
                 None => {
                     warn!(handoff.id = %id, error = %Chain(error), "Handoff not published yet; retrying.");

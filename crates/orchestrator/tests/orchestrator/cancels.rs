@@ -1,10 +1,13 @@
 //! Cancels that no worker hears at first: they are stored, and workers are told again.
 
-use serde_json::json;
-use subjects::Kind;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use serde_json::{Value, json};
+use subjects::{Kind, Status, Subject};
 use testkit::{
-    ChatClient, ChatStream, Model, OrchestratorBuilder, OrchestratorProcess, Script, Worker, WorkerBuilder,
-    eventually,
+    ChatClient, ChatStream, Model, Orchestrator, OrchestratorBuilder, OrchestratorProcess, Script, Worker,
+    WorkerBuilder, eventually,
 };
 
 use crate::stage::Stage;
@@ -118,6 +121,7 @@ async fn cancelled_chat_that_the_queue_has_lost_ends_and_is_not_handed_off_again
     let mut stream = client.stream(&[("user", "Never mind.")]).await;
     stream.next().await;
     let path = path_of(&stream);
+    let id = stream.header("x-cynode-handoff").unwrap().parse().unwrap();
     eventually("the handoff is marked as sent", || async {
         let rows = stage.gateway.must("GET", "/api/v1/audit?tool=thread.turn.sent", None).await;
         rows.as_array().is_some_and(|rows| !rows.is_empty()).then_some(())
@@ -132,4 +136,44 @@ async fn cancelled_chat_that_the_queue_has_lost_ends_and_is_not_handed_off_again
     assert_eq!(streamed.error.unwrap()["code"], "cancelled");
     is_cancelled(&client, &path).await;
     assert_eq!((stage.model.turns().len(), stage.handoffs().await), (0, 0));
+    // That it is lost is not certain: a worker that has it all the same is told, also after the end.
+    let mut cancels = stage.nats.client().await.subscribe(Subject::Cancel(id).to_string()).await.unwrap();
+    let told = tokio::time::timeout(Duration::from_secs(30), cancels.next()).await;
+    assert!(told.is_ok_and(|told| told.is_some()), "no worker is told any more");
+}
+
+/// A person starts a run that replaces another one. Nobody tells the worker of it but the next orchestrator.
+#[tokio::test]
+async fn run_that_is_replaced_while_no_orchestrator_is_there_is_stopped() {
+    let model = Model::start([Script::Hang, Script::Hang]).await;
+    let mut stage = Stage::start_with_worker(model, patient, often).await;
+    let agent = stage.gateway.agent(&stage.gateway.unbound("orchestrator").await);
+    let schedule = json!({
+        "name": "nightly",
+        "timing": { "type": "cron", "expression": "0 3 * * *", "time_zone": "UTC" },
+        "payload": { "type": "prompt", "prompt": "Say hello." },
+        "concurrency": "replace",
+    });
+    let named = json!({ "user_id": "alice", "schedule": "nightly" });
+    call(&stage, &agent, "schedule.create", json!({ "user_id": "alice", "new": schedule })).await;
+    let replaced = call(&stage, &agent, "schedule.run_now", named.clone()).await;
+    stage.worker.wait_for_in_flight(Kind::Schedule, 1).await;
+    eventually("the model is asked", || async { (!stage.model.asked().is_empty()).then_some(()) }).await;
+    stage.orchestrator.process.kill();
+    let second = call(&stage, &agent, "schedule.run_now", named.clone()).await;
+    stage.orchestrator = stage.builder.start().await;
+    let id = replaced["run_id"].as_str().unwrap().parse().unwrap();
+    let answers = Orchestrator::connect(&stage.nats).await;
+    assert_eq!(answers.completion(Kind::Schedule, id).await.status, Status::Cancelled);
+    let runs = call(&stage, &agent, "schedule.runs", named).await;
+    assert_eq!(
+        (&runs["items"][0]["run_id"], &runs["items"][1]["state"]),
+        (&second["run_id"], &json!("replaced"))
+    );
+}
+
+async fn call(stage: &Stage, agent: &mcp::Client, tool: &str, arguments: Value) -> Value {
+    let reply = stage.gateway.call(agent, tool, arguments).await.unwrap();
+    assert!(!reply.is_error, "{tool}: {}", reply.text);
+    reply.structured.unwrap()
 }

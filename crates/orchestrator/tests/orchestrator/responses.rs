@@ -138,6 +138,26 @@ async fn a_response_follows_another() {
     assert_eq!((refused.status, refused.code()), (400, "previous_response_not_found"));
 }
 
+/// Two requests that follow the same response at once: one goes on with its thread, the other branches off.
+#[tokio::test]
+async fn of_two_responses_that_follow_another_at_once_one_branches_off() {
+    let stage = Stage::start([Script::say("One."), slow("Two."), slow("Three.")]).await;
+    let client = stage.client();
+    let first = ask(&client, body("first")).await;
+    let asking =
+        (ask(&client, following(&first, "to the left")), ask(&client, following(&first, "to the right")));
+    let (left, right) = tokio::join!(asking.0, asking.1);
+    assert_eq!((left.status, right.status), (200, 200), "{left:?} {right:?}");
+    let thread = first.header("x-cynode-thread");
+    let is_in_thread = |response: &ChatResponse| response.header("x-cynode-thread") == thread;
+    assert_ne!(is_in_thread(&left), is_in_thread(&right), "{left:?} {right:?}");
+    for turn in &stage.model.turns()[1..] {
+        let asked = turn.body["messages"].to_string();
+        assert!(asked.contains("first") && asked.contains("One."), "{asked}");
+        assert_ne!(asked.contains("to the left"), asked.contains("to the right"), "{asked}");
+    }
+}
+
 /// Instructions are those of the last request that had any, up to the response that is followed.
 #[tokio::test]
 async fn instructions_hold_until_others_are_sent() {

@@ -30,7 +30,8 @@ pub struct Model {
     pub deadline_at: i64,
     /// When the run is ended without an answer; `None` if it has ended.
     pub timeout_at: Option<i64>,
-    /// Since when the handoff is to be cancelled; `None` if it is not, or if that is known to be done.
+    /// When workers are told next to stop the handoff of a run that was given up; `None` if the run was not
+    /// given up, if its handoff has its answer, or if that was long ago.
     pub cancel_due_at: Option<i64>,
     pub job_id: Option<String>,
     #[sea_orm(column_type = "Text", nullable)]

@@ -41,9 +41,13 @@ pub struct Model {
     pub ended_at: Option<i64>,
     /// Since when a client has the answer.
     pub delivered_at: Option<i64>,
-    /// How many requests wait for the answer of an open turn. Requests of a process that was killed stay
-    /// counted.
+    /// How many requests without a wait id wait for the answer of an open turn: those of orchestrators of
+    /// earlier builds.
     pub waiting: i64,
+    /// The wait ids of the other requests, as a JSON object: `true` for one that waits, `false` for one that
+    /// left. Requests of a process that was killed stay `true`.
+    #[sea_orm(column_type = "Text", nullable)]
+    pub wait_ids: Option<String>,
 }
 
 super::plain_entity!();

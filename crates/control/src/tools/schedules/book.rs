@@ -16,11 +16,13 @@ use uuid::Uuid;
 
 use super::{
     check_payload,
+    fire::prune,
+    give_up::{GiveUp, open_runs},
     rows::{concurrency_of, describe, describe_run},
-    start::{Start, give_up, open_runs, start},
+    start::{Start, start},
 };
 use crate::{
-    ToolError,
+    LeaseIssuer, ToolError,
     arguments::{characters::is_hidden, check},
 };
 
@@ -149,9 +151,9 @@ impl<'w> ScheduleBook<'w> {
         Ok(Deleted { schedule_id: row.id, name: row.name, open_runs })
     }
 
-    /// Starts a run now, also of a suspended schedule. Fails with a conflict if a run is open and the
-    /// schedule has one at a time.
-    pub async fn run_now(&self, reference: &str) -> Result<Run, ToolError> {
+    /// Starts a run now, also of a suspended schedule, and deletes old ones. Revokes the leases of runs that
+    /// are replaced. Fails with a conflict if a run is open and the schedule has one at a time.
+    pub async fn run_now(&self, reference: &str, leases: &LeaseIssuer) -> Result<Run, ToolError> {
         let row = self.lock(reference, None).await?;
         let open = open_runs(self.db, &row.id).await?;
         match concurrency_of(&row)? {
@@ -162,8 +164,9 @@ impl<'w> ScheduleBook<'w> {
                 return Err(ToolError::Conflict(why));
             }
             Concurrency::Replace => {
+                let give_up = GiveUp { db: self.db, leases, now: self.now, by: &self.author };
                 for run in &open {
-                    give_up(self.db, run, RunState::Replaced, self.now).await?;
+                    give_up.run(run, RunState::Replaced).await?;
                 }
             }
         }
@@ -171,6 +174,7 @@ impl<'w> ScheduleBook<'w> {
         let started = start(self.db, &row, manual).await?;
         let started =
             started.ok_or_else(|| ToolError::Conflict(format!("{} was started just now", row.name)))?;
+        prune(self.db, &row.id).await?;
         describe_run(started, None)
     }
 

@@ -6,7 +6,7 @@
 use contract::schedule::{Fire, Fired, MAX_FIRED, MAX_RUNS_KEPT, RunState, SkipReason, Trigger};
 use policy::Scope;
 use sea_orm::{
-    ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect,
+    ColumnTrait, DatabaseExecutor, EntityTrait, QueryFilter, QueryOrder, QuerySelect,
     sea_query::{Expr, LockBehavior, LockType},
 };
 use store::{
@@ -17,9 +17,10 @@ use subjects::HandoffId;
 use timing::{Plan, plan};
 
 use super::{
+    give_up::{GiveUp, open_runs},
     marks::{self, DueRuns},
     rows::{policies_of, timing_of},
-    start::{Start, blank_run, fail, give_up, insert, open_runs, start},
+    start::{Start, blank_run, fail, insert, start},
 };
 use crate::{BuiltInTool, Context, Does, ToolError};
 
@@ -85,8 +86,15 @@ impl Firing<'_> {
             .lock_with_behavior(LockType::Update, LockBehavior::SkipLocked)
             .all(db)
             .await?;
-        for run in &overdue {
-            self.cancels.extend(give_up(db, run, RunState::TimedOut, now).await?);
+        self.give_up(&overdue, RunState::TimedOut).await
+    }
+
+    /// Gives locked runs up. Their handoffs are to be cancelled.
+    async fn give_up(&mut self, runs: &[schedule_run::Model], state: RunState) -> Result<(), ToolError> {
+        let (context, by) = (self.context, self.context.author());
+        let give_up = GiveUp { db: &context.db, leases: context.leases, now: context.now, by: &by };
+        for run in runs {
+            self.cancels.extend(give_up.run(run, state).await?);
         }
         Ok(())
     }
@@ -157,12 +165,10 @@ impl Firing<'_> {
         }
         self.has_more |= plan.next.is_some_and(|next| next <= now);
         if plan.replaces {
-            for run in &open {
-                self.cancels.extend(give_up(db, run, RunState::Replaced, now).await?);
-            }
+            self.give_up(&open, RunState::Replaced).await?;
         }
         self.start_runs(&row, plan).await?;
-        prune(self.context, &row.id).await
+        prune(&self.context.db, &row.id).await
     }
 
     async fn start_runs(&mut self, row: &schedule::Model, plan: Plan) -> Result<(), ToolError> {
@@ -209,8 +215,8 @@ impl Firing<'_> {
     }
 }
 
-/// Deletes the oldest ended runs of a schedule.
-async fn prune(context: &Context<'_>, schedule: &str) -> Result<(), ToolError> {
+/// Deletes the oldest ended runs of a schedule, but none whose cancel is due.
+pub(super) async fn prune(db: &DatabaseExecutor<'_>, schedule: &str) -> Result<(), ToolError> {
     let of_schedule = schedule_run::Column::ScheduleId.eq(schedule);
     let newest_deleted = schedule_run::Entity::find()
         .select_only()
@@ -220,7 +226,7 @@ async fn prune(context: &Context<'_>, schedule: &str) -> Result<(), ToolError> {
         .offset(MAX_RUNS_KEPT)
         .limit(1)
         .into_tuple::<i64>()
-        .one(&context.db)
+        .one(db)
         .await?;
     if let Some(slot) = newest_deleted {
         schedule_run::Entity::delete_many()
@@ -228,7 +234,7 @@ async fn prune(context: &Context<'_>, schedule: &str) -> Result<(), ToolError> {
             .filter(schedule_run::Column::Slot.lte(slot))
             .filter(schedule_run::Column::EndedAt.is_not_null())
             .filter(schedule_run::Column::CancelDueAt.is_null())
-            .exec(&context.db)
+            .exec(db)
             .await?;
     }
     Ok(())

@@ -12,7 +12,7 @@ use sea_orm::{
 use store::{clock, entity::schedule_run};
 use subjects::{HandoffId, ScopeId, Timestamp};
 
-use super::{rows::run_id_of, start::fail};
+use super::{give_up::take_due_cancels, rows::run_id_of, start::fail};
 use crate::{BuiltInTool, Context, Does, LeaseIssuer, NewLease, ToolError, arguments::check, resend};
 use contract::lease::Issue;
 
@@ -110,24 +110,15 @@ pub(super) async fn claim(context: &Context<'_>, id: &str) -> Result<(), ToolErr
 
 impl BuiltInTool for MarkSent {
     const TITLE: &'static str = "Mark runs of schedules as sent";
-    const DESCRIPTION: &'static str = "Records that the handoffs of runs were published, and that handoffs \
-        were cancelled. Gives the published handoffs that are to be cancelled, since their runs were \
-        replaced meanwhile.";
+    const DESCRIPTION: &'static str = "Records that the handoffs of runs were published. Gives those that \
+        are to be cancelled, since their runs were given up meanwhile.";
     const DOES: Does = Does::Write;
     const SCOPE: Scope = Scope::Pm;
 
     async fn run(context: &Context<'_>, input: Self) -> Result<MarkedSent, ToolError> {
         let (db, now) = (&context.db, context.now);
-        check::count("handoffs", input.handoff_ids.len().max(input.cancelled.len()), MAX_MARKED)?;
-        let ids = |handoffs: &[HandoffId]| handoffs.iter().map(HandoffId::to_string).collect::<Vec<_>>();
-        let (sent, cancelled) = (ids(&input.handoff_ids), ids(&input.cancelled));
-        if !cancelled.is_empty() {
-            schedule_run::Entity::update_many()
-                .col_expr(schedule_run::Column::CancelDueAt, Expr::value(None::<i64>))
-                .filter(schedule_run::Column::Id.is_in(cancelled))
-                .exec(db)
-                .await?;
-        }
+        check::count("handoffs", input.handoff_ids.len(), MAX_MARKED)?;
+        let sent: Vec<String> = input.handoff_ids.iter().map(HandoffId::to_string).collect();
         if sent.is_empty() {
             return Ok(MarkedSent { marked: 0, cancels: Vec::new() });
         }
@@ -166,8 +157,9 @@ impl BuiltInTool for MarkSent {
 impl BuiltInTool for ListUnsent {
     const TITLE: &'static str = "List runs of schedules that were not sent";
     const DESCRIPTION: &'static str = "Gives open runs that are not known to be published, or were published \
-        a while ago, each with a new lease, and handoffs that are not known to be cancelled. They are given \
-        again only after the same time; a run that was published, when its age has doubled or an hour later.";
+        a while ago, each with a new lease. They are given again only after the same time; a run that was \
+        published, when its age has doubled or an hour later. Gives the handoffs of runs that were given \
+        up, again and again until they have their answers, to be cancelled.";
     const DOES: Does = Does::Write;
     const SCOPE: Scope = Scope::Pm;
 
@@ -196,22 +188,7 @@ impl BuiltInTool for ListUnsent {
                 runs.add(context, run).await?;
             }
         }
-        let uncancelled = schedule_run::Entity::find()
-            .filter(schedule_run::Column::CancelDueAt.lte(before))
-            .order_by_asc(schedule_run::Column::CancelDueAt)
-            .limit(limit)
-            .lock_with_behavior(LockType::Update, LockBehavior::SkipLocked)
-            .all(db)
-            .await?;
-        if !uncancelled.is_empty() {
-            schedule_run::Entity::update_many()
-                .col_expr(schedule_run::Column::CancelDueAt, Expr::value(now))
-                .filter(schedule_run::Column::Id.is_in(uncancelled.iter().map(|run| &run.id)))
-                .exec(db)
-                .await?;
-        }
-        let cancels = uncancelled.iter().map(run_id_of).collect::<Result<Vec<_>, _>>()?;
-        Ok(Unsent { runs: runs.runs, cancels })
+        Ok(Unsent { runs: runs.runs, cancels: take_due_cancels(context, limit).await? })
     }
 }
 

@@ -1,22 +1,12 @@
-//! Starts runs: stores them, queues jobs, and ends those that are replaced or took too long.
+//! Starts runs: stores them and queues jobs.
 
 use contract::schedule::{Payload, RunState, Trigger};
-use sea_orm::{
-    ActiveModelTrait, ActiveValue::Set, ColumnTrait, DatabaseExecutor, EntityTrait, ExprTrait, QueryFilter,
-    QuerySelect, sea_query::Expr,
-};
+use sea_orm::{ActiveModelTrait, ActiveValue::Set, DatabaseExecutor, EntityTrait};
 use store::entity::{job, schedule, schedule_run, task};
 use subjects::HandoffId;
 
-use super::rows::{self, payload_of, state_of_job};
-use crate::{
-    ToolError,
-    arguments::check,
-    tools::{
-        jobs::{self, Status},
-        tasks,
-    },
-};
+use super::rows::payload_of;
+use crate::{ToolError, arguments::check, tools::tasks};
 
 const SECOND_US: i64 = 1_000_000;
 /// How long after its deadline a run may still be answered.
@@ -175,77 +165,4 @@ async fn find_task(
             Ok(Ok(tasks::name::insert(db, row).await?.id))
         }
     }
-}
-
-/// Locks and returns the open runs of a schedule. A run whose job has ended is ended with it.
-pub(super) async fn open_runs(
-    db: &DatabaseExecutor<'_>,
-    schedule: &str,
-) -> Result<Vec<schedule_run::Model>, ToolError> {
-    let open = [RunState::Pending, RunState::Running].map(RunState::as_str);
-    let rows = schedule_run::Entity::find()
-        .filter(schedule_run::Column::ScheduleId.eq(schedule))
-        .filter(schedule_run::Column::State.is_in(open))
-        .lock_exclusive()
-        .all(db)
-        .await?;
-    let mut still_open = Vec::new();
-    for row in rows {
-        if !end_with_job(db, &row).await? {
-            still_open.push(row);
-        }
-    }
-    Ok(still_open)
-}
-
-/// Ends a run whose job has ended. Returns whether it did.
-async fn end_with_job(db: &DatabaseExecutor<'_>, row: &schedule_run::Model) -> Result<bool, ToolError> {
-    let Some(id) = &row.job_id else { return Ok(false) };
-    let Some(job) = job::Entity::find_by_id(id).one(db).await? else { return Ok(false) };
-    let Some(state) = state_of_job(&job)? else { return Ok(false) };
-    end(db, row, state, job.updated_at).await?;
-    Ok(true)
-}
-
-/// Ends an open run without an answer: its job is cancelled, its handoff is to be. Returns the handoff.
-pub(super) async fn give_up(
-    db: &DatabaseExecutor<'_>,
-    row: &schedule_run::Model,
-    state: RunState,
-    now: i64,
-) -> Result<Option<HandoffId>, ToolError> {
-    if end_with_job(db, row).await? {
-        return Ok(None);
-    }
-    end(db, row, state, now).await?;
-    let Some(job) = &row.job_id else { return rows::run_id_of(row).map(Some) };
-    let open = [Status::Queued, Status::Running].map(Status::as_str);
-    job::Entity::update_many()
-        .col_expr(job::Column::Status, Expr::value(jobs::Status::Canceled.as_str()))
-        .col_expr(job::Column::Version, Expr::col(job::Column::Version).add(1))
-        .col_expr(job::Column::UpdatedAt, Expr::value(now))
-        .filter(job::Column::Id.eq(job))
-        .filter(job::Column::Status.is_in(open))
-        .exec(db)
-        .await?;
-    Ok(None)
-}
-
-async fn end(
-    db: &DatabaseExecutor<'_>,
-    row: &schedule_run::Model,
-    state: RunState,
-    now: i64,
-) -> Result<(), ToolError> {
-    let is_handoff = row.job_id.is_none();
-    schedule_run::Entity::update_many()
-        .col_expr(schedule_run::Column::State, Expr::value(state.as_str()))
-        .col_expr(schedule_run::Column::EndedAt, Expr::value(now))
-        .col_expr(schedule_run::Column::TimeoutAt, Expr::value(None::<i64>))
-        .col_expr(schedule_run::Column::Payload, Expr::value(None::<String>))
-        .col_expr(schedule_run::Column::CancelDueAt, Expr::value(is_handoff.then_some(now)))
-        .filter(schedule_run::Column::Id.eq(&row.id))
-        .exec(db)
-        .await?;
-    Ok(())
 }

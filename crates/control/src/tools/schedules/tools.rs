@@ -104,7 +104,7 @@ impl BuiltInTool for RunNow {
     const SCOPE: Scope = Scope::Pm;
 
     async fn run(context: &Context<'_>, input: Self) -> Result<Run, ToolError> {
-        book(context, &input.user_id).run_now(&input.schedule).await
+        book(context, &input.user_id).run_now(&input.schedule, context.leases).await
     }
 }
 

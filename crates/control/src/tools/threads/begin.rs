@@ -8,7 +8,7 @@ use contract::{
     lease::Issue,
     thread::{
         BeginOutcome, BeginTurn, BegunTurn, JOIN_DELIVERED_WINDOW_SECONDS, JOIN_WINDOW_SECONDS,
-        MAX_REQUEST_KEY_BYTES, TurnOptions,
+        MAX_REQUEST_KEY_BYTES, MAX_WAIT_ID_BYTES, TurnOptions,
     },
 };
 use policy::{AgentKind, Scope};
@@ -23,6 +23,7 @@ use super::{
     history::History,
     into_turn, messages, messages_of, named_id, new_id, parse, requests,
     resolve::{Target, resolve},
+    waits::Waits,
 };
 use crate::{BuiltInTool, Context, Does, NewLease, ToolError, arguments::check, tools::keys};
 use store::{
@@ -55,13 +56,11 @@ impl BuiltInTool for BeginTurn {
         let handoff_id = HandoffId::now();
         let new = new_thread(context, &input, handoff_id, &messages);
         let target = resolve(context, input.thread.as_deref(), &messages, new).await?;
-        if let Target::Existing(thread) = &target
-            && let Some(open) = open_turn(context, thread).await?
-        {
+        if let Some((outcome, other)) = find_in_the_way(context, &input, &target).await? {
             // The request that this one repeats may have begun while this one waited for the thread.
             return match find_by_name(context, &input).await? {
                 Some(found) => repeated(context, &input, found).await,
-                None => Ok(BegunTurn { outcome: BeginOutcome::Busy, turn: into_turn(open)?, lease: None }),
+                None => Ok(BegunTurn { outcome, turn: into_turn(other)?, lease: None }),
             };
         }
         let (row, history_hash) = new_turn(context, &input, handoff_id, target.thread(), messages).await?;
@@ -89,6 +88,12 @@ impl BuiltInTool for BeginTurn {
 fn check_input(input: &BeginTurn) -> Result<(), ToolError> {
     keys::check_hash("body_hash", &input.body_hash)?;
     check::non_blank("key_id", &input.key_id, MAX_KEY_ID_BYTES)?;
+    if let Some(wait) = &input.wait_id {
+        check::non_blank("wait_id", wait, MAX_WAIT_ID_BYTES)?;
+    }
+    if input.follows.is_some() && input.thread.is_none() {
+        return Err(ToolError::Invalid("`follows` needs the `thread` of that turn".to_owned()));
+    }
     match &input.request_key {
         Some(name) => check::non_blank("request_key", name, MAX_REQUEST_KEY_BYTES),
         None => Ok(()),
@@ -181,7 +186,7 @@ async fn repeated(
     let (turn, lease) = match found.state {
         Some(_) => (found, None),
         None => {
-            requests::join(context, &found.id).await?;
+            requests::join(context, &found.id, input.wait_id.as_deref()).await?;
             joined(context, found).await?
         }
     };
@@ -212,6 +217,31 @@ async fn joined(
             Ok((ended.unwrap_or(found), None))
         }
     }
+}
+
+/// Returns the turn because of which a request cannot be the next one of its locked thread, and why: the last
+/// one, if the request follows another, or an open one.
+async fn find_in_the_way(
+    context: &Context<'_>,
+    input: &BeginTurn,
+    target: &Target,
+) -> Result<Option<(BeginOutcome, turn::Model)>, ToolError> {
+    let gone = || {
+        let why = "the turn that the request follows was deleted meanwhile; try again";
+        ToolError::Conflict(why.to_owned())
+    };
+    let thread = match target {
+        Target::Existing(thread) => thread,
+        Target::Created(_) if input.follows.is_some() => return Err(gone()),
+        Target::Created(_) => return Ok(None),
+    };
+    if let Some(follows) = input.follows {
+        let last = last_turn(context, thread).await?.ok_or_else(gone)?;
+        if last.id != follows.to_string() {
+            return Ok(Some((BeginOutcome::Moved, last)));
+        }
+    }
+    Ok(open_turn(context, thread).await?.map(|open| (BeginOutcome::Busy, open)))
 }
 
 /// Returns the open turn of a locked thread. One that cannot be answered any more is ended.
@@ -296,19 +326,22 @@ async fn new_turn(
         sent_at: None,
         ended_at: None,
         delivered_at: None,
-        waiting: 1,
+        waiting: i64::from(input.wait_id.is_none()),
+        wait_ids: input.wait_id.as_deref().map(Waits::json_of_one),
     };
     Ok((row, history_hash))
 }
 
 /// Returns the messages that were new in the last turn of a thread.
 async fn last_messages(context: &Context<'_>, thread: &thread::Model) -> Result<Vec<ChatMessage>, ToolError> {
+    last_turn(context, thread).await?.as_ref().map_or(Ok(Vec::new()), messages_of)
+}
+
+async fn last_turn(context: &Context<'_>, thread: &thread::Model) -> Result<Option<turn::Model>, ToolError> {
     let last = turn::Entity::find()
         .filter(turn::Column::ThreadId.eq(&thread.id))
-        .filter(turn::Column::Position.eq(thread.turn_count - 1))
-        .one(&context.db)
-        .await?;
-    last.as_ref().map_or(Ok(Vec::new()), messages_of)
+        .filter(turn::Column::Position.eq(thread.turn_count - 1));
+    Ok(last.one(&context.db).await?)
 }
 
 /// Makes a new turn the last of a thread.

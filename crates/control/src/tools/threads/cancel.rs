@@ -15,17 +15,11 @@ use sea_orm::{
 use subjects::ErrorCode;
 
 use super::{answerable_since, end, parse_id};
-use crate::{BuiltInTool, Context, Does, LeaseIssuer, ToolError};
+use crate::{BuiltInTool, Context, Does, LeaseIssuer, ToolError, resend};
 use store::{
     clock,
     entity::{turn, turn_cancel},
 };
-
-/// How long after workers were told they are told again: a part of the age of the turn, within these limits,
-/// so that what nobody ever answers is no load.
-const MIN_PAUSE_US: i64 = 5 * 1_000_000;
-const MAX_PAUSE_US: i64 = 10 * 60 * 1_000_000;
-const PAUSES_IN_AGE: i64 = 16;
 
 /// Cancels turns within a transaction.
 #[derive(Clone, Copy, Debug)]
@@ -135,8 +129,7 @@ pub(super) async fn take_due(context: &Context<'_>, limit: u64) -> Result<Vec<Du
     let sent_at: HashMap<String, Option<i64>> = open.into_iter().collect();
     let mut cancels = Vec::with_capacity(due.len());
     for row in due {
-        let pause =
-            (context.now.saturating_sub(row.begun_at) / PAUSES_IN_AGE).clamp(MIN_PAUSE_US, MAX_PAUSE_US);
+        let pause = resend::cancel_pause_after(context.now.saturating_sub(row.begun_at));
         turn_cancel::Entity::update_many()
             .col_expr(turn_cancel::Column::DueAt, Expr::value(context.now.saturating_add(pause)))
             .filter(turn_cancel::Column::Id.eq(&row.id))

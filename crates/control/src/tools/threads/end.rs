@@ -16,7 +16,8 @@ use store::entity::{thread, turn};
 impl BuiltInTool for EndTurn {
     const TITLE: &'static str = "End a turn";
     const DESCRIPTION: &'static str = "Stores the answer of a turn, after which its thread takes the next \
-        request. A turn that has an answer keeps it.";
+        request. A turn that has an answer keeps it. If a worker may still have the turn, it is cancelled \
+        as well.";
     const DOES: Does = Does::Write;
     const SCOPE: Scope = Scope::Pm;
     const HAS_TEXT: bool = false;
@@ -36,12 +37,18 @@ impl BuiltInTool for EndTurn {
                 if answer.state == AnswerState::Failed && cancel::is_cancelled(context, &id).await? {
                     answer.end_as_cancelled();
                 }
+                if !input.is_work_over {
+                    // Before its end: what has ended is not cancelled.
+                    cancel::cancel(context, &id).await?;
+                }
                 end(context, &thread, &id, answer).await?
             }
             None => false,
         };
         // After the turn, which is locked first wherever a cancel is stored.
-        cancel::forget(context, &id).await?;
+        if input.is_work_over {
+            cancel::forget(context, &id).await?;
+        }
         Ok(EndedTurn { ended })
     }
 }

@@ -1,10 +1,10 @@
 //! `thread.turn.delivered` and `thread.turn.leave`: what became of the requests that waited for a turn.
 
-use contract::thread::{LeaveTurn, LeftTurn, MAX_MARKED, MarkDelivered, MarkedDelivered};
+use contract::thread::{LeaveTurn, LeftTurn, MAX_MARKED, MAX_WAIT_ID_BYTES, MarkDelivered, MarkedDelivered};
 use policy::Scope;
-use sea_orm::{ActiveValue::Set, ColumnTrait, EntityTrait, ExprTrait, QueryFilter, sea_query::Expr};
+use sea_orm::{ActiveValue::Set, ColumnTrait, EntityTrait, QueryFilter, QuerySelect};
 
-use super::cancel;
+use super::{cancel, waits::Waits};
 use crate::{BuiltInTool, Context, Does, ToolError, arguments::check};
 use store::entity::turn;
 
@@ -45,9 +45,17 @@ impl BuiltInTool for LeaveTurn {
 
     async fn run(context: &Context<'_>, input: Self) -> Result<LeftTurn, ToolError> {
         let id = input.handoff_id.to_string();
-        add_waiting(context, &id, -1).await?;
-        let found = turn::Entity::find_by_id(&id).one(&context.db).await?;
-        let is_abandoned = found.is_some_and(|turn| turn.state.is_none() && turn.waiting <= 0);
+        let Some(open) = lock_open(context, &id).await? else { return Ok(LeftTurn { is_abandoned: false }) };
+        let (mut waits, mut unnamed) = (Waits::of(&open)?, open.waiting);
+        match &input.wait_id {
+            Some(wait) => {
+                check::non_blank("wait_id", wait, MAX_WAIT_ID_BYTES)?;
+                waits.end(wait);
+            }
+            None => unnamed = unnamed.saturating_sub(1),
+        }
+        store_waits(context, &id, &waits, unnamed).await?;
+        let is_abandoned = unnamed <= 0 && !waits.is_any_open();
         if is_abandoned && input.cancel {
             cancel::cancel(context, &id).await?;
         }
@@ -56,16 +64,25 @@ impl BuiltInTool for LeaveTurn {
 }
 
 /// Records that one more request waits for an open turn.
-pub(super) async fn join(context: &Context<'_>, id: &str) -> Result<(), ToolError> {
-    add_waiting(context, id, 1).await
+pub(super) async fn join(context: &Context<'_>, id: &str, wait_id: Option<&str>) -> Result<(), ToolError> {
+    let Some(open) = lock_open(context, id).await? else { return Ok(()) };
+    let (mut waits, mut unnamed) = (Waits::of(&open)?, open.waiting);
+    match wait_id {
+        Some(wait) => waits.begin(wait),
+        None => unnamed = unnamed.saturating_add(1),
+    }
+    store_waits(context, id, &waits, unnamed).await
 }
 
-async fn add_waiting(context: &Context<'_>, id: &str, change: i64) -> Result<(), ToolError> {
-    turn::Entity::update_many()
-        .col_expr(turn::Column::Waiting, Expr::col(turn::Column::Waiting).add(change))
-        .filter(turn::Column::Id.eq(id))
-        .filter(turn::Column::State.is_null())
-        .exec(&context.db)
-        .await?;
+/// Locks a turn until the transaction ends. `None` if it has ended, or there is none.
+async fn lock_open(context: &Context<'_>, id: &str) -> Result<Option<turn::Model>, ToolError> {
+    let found = turn::Entity::find_by_id(id).lock_exclusive().one(&context.db).await?;
+    Ok(found.filter(|turn| turn.state.is_none()))
+}
+
+async fn store_waits(context: &Context<'_>, id: &str, waits: &Waits, unnamed: i64) -> Result<(), ToolError> {
+    let wait_ids = Set(Some(waits.to_json()));
+    let change = turn::ActiveModel { wait_ids, waiting: Set(unnamed), ..Default::default() };
+    turn::Entity::update_many().set(change).filter(turn::Column::Id.eq(id)).exec(&context.db).await?;
     Ok(())
 }

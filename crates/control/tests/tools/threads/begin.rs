@@ -1,6 +1,8 @@
 //! `thread.turn.begin`: which thread a request continues, which turn it repeats, and when it has to wait.
 
-use contract::thread::{AnswerState, BeginOutcome, BeginTurn, BegunTurn, MAX_MESSAGES_BYTES, TurnOptions};
+use contract::thread::{
+    AnswerState, BeginOutcome, BeginTurn, BegunTurn, Delete, Deleted, MAX_MESSAGES_BYTES, Turn, TurnOptions,
+};
 use futures_util::future::join_all;
 use policy::{AgentKind, Lease};
 use sea_orm::{ActiveValue::Set, ColumnTrait, EntityTrait, QueryFilter, QueryOrder};
@@ -26,6 +28,8 @@ on_both![
     single_message_gets_the_history_before_it,
     instructions_hold_until_there_are_others,
     busy_thread_takes_no_second_turn,
+    request_follows_the_last_turn_of_its_thread_only,
+    of_concurrent_requests_that_follow_a_turn_one_begins,
     named_request_is_made_once,
     retry_joins_the_last_request_with_the_same_body,
     retry_in_another_thread_does_not_join,
@@ -298,6 +302,50 @@ async fn retry_in_another_thread_does_not_join(stage: Stage) {
         let joined: BegunTurn = call(&stage, &retry_in(thread)).await;
         assert_eq!((joined.outcome, joined.turn.handoff_id), (BeginOutcome::Joined, first.handoff_id));
     }
+}
+
+/// A request in the thread `t` that follows a turn.
+fn after(turn: &Turn, content: &str) -> BeginTurn {
+    BeginTurn { follows: Some(turn.handoff_id), ..request_in("t", content) }
+}
+
+async fn request_follows_the_last_turn_of_its_thread_only(stage: Stage) {
+    with_keys(&stage).await;
+    let first = begin(&stage, &request_in("t", "one")).await;
+    let busy: BegunTurn = call(&stage, &after(&first, "two")).await;
+    assert_eq!((busy.outcome, busy.turn.handoff_id), (BeginOutcome::Busy, first.handoff_id));
+    complete(&stage, &first, "1").await;
+    let second = begin(&stage, &after(&first, "two")).await;
+    assert_eq!(contents(&second.messages), ["one", "1", "two"]);
+    let is_moved = async || {
+        let moved: BegunTurn = call(&stage, &after(&first, "another two")).await;
+        assert_eq!((moved.outcome, moved.turn.handoff_id), (BeginOutcome::Moved, second.handoff_id));
+        assert_eq!((moved.lease, rows(&stage).await), (None, (1, 2)));
+    };
+    // While the thread is busy with the other turn, and afterwards.
+    is_moved().await;
+    complete(&stage, &second, "2").await;
+    is_moved().await;
+    // A retry joins what it repeats, although its thread has gone on.
+    let joined: BegunTurn = call(&stage, &BeginTurn { is_retry: true, ..after(&first, "two") }).await;
+    assert_eq!((joined.outcome, joined.turn.handoff_id), (BeginOutcome::Joined, second.handoff_id));
+    let unnamed = BeginTurn { thread: None, ..after(&second, "three") };
+    assert_eq!(fails(&stage, &unnamed).await.0, "invalid_arguments");
+    let delete = Delete { user_id: "ada".parse().unwrap(), thread: "t".to_owned() };
+    let _: Deleted = call(&stage, &delete).await;
+    assert_eq!(fails(&stage, &after(&second, "three")).await.0, "conflict");
+    assert_eq!(rows(&stage).await, (0, 0), "no thread is created for it");
+}
+
+async fn of_concurrent_requests_that_follow_a_turn_one_begins(stage: Stage) {
+    with_keys(&stage).await;
+    let first = begin(&stage, &request_in("t", "one")).await;
+    complete(&stage, &first, "1").await;
+    let requests: Vec<BeginTurn> = (0..8).map(|number| after(&first, &format!("two {number}"))).collect();
+    let begun: Vec<BegunTurn> = join_all(requests.iter().map(|request| call(&stage, request))).await;
+    let count = |outcome| begun.iter().filter(|begun| begun.outcome == outcome).count();
+    assert_eq!((count(BeginOutcome::Begun), count(BeginOutcome::Moved)), (1, 7), "{begun:?}");
+    assert_eq!(rows(&stage).await, (1, 2));
 }
 
 async fn message_after_a_question_continues_it(stage: Stage) {

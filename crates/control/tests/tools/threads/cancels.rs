@@ -2,7 +2,8 @@
 
 use contract::thread::{
     AnswerState, BeginOutcome, BeginTurn, BegunTurn, CancelTurn, CancelledTurn, Delete, Deleted, DueCancel,
-    GetTurn, LeaveTurn, LeftTurn, ListUnsent, MarkSent, MarkedSent, Turn, Unsent,
+    EndTurn, EndedTurn, GetTurn, LeaveTurn, LeftTurn, ListUnsent, MarkSent, MarkedSent, Turn, TurnAnswer,
+    Unsent,
 };
 use sea_orm::{ColumnTrait, EntityTrait, PaginatorTrait, QueryFilter};
 use store::entity::{lease, turn_cancel};
@@ -16,6 +17,8 @@ on_both![
     turn_that_is_cancelled_before_it_was_sent_ends_and_stays_due,
     turn_of_a_deleted_thread_is_due_until_its_late_answer,
     abandoned_turn_is_cancelled_if_that_is_wanted,
+    turn_that_ends_although_a_worker_may_have_it_is_cancelled,
+    cancel_outlives_an_end_that_no_worker_gave,
     cancel_is_forgotten_when_its_turn_cannot_be_answered_any_more,
 ];
 
@@ -126,16 +129,59 @@ async fn abandoned_turn_is_cancelled_if_that_is_wanted(stage: Stage) {
     let (id, kept) = (begin_sent(&stage, "a").await, begin_sent(&stage, "b").await);
     let retry = BeginTurn { is_retry: true, ..request_in("a", "go on") };
     let _: BegunTurn = call(&stage, &retry).await;
-    let leave = LeaveTurn { handoff_id: id, cancel: true };
+    let leave = LeaveTurn { handoff_id: id, wait_id: None, cancel: true };
     let left: LeftTurn = call(&stage, &leave).await;
     assert!(!left.is_abandoned, "another request waits");
-    let left: LeftTurn = call(&stage, &LeaveTurn { handoff_id: kept, cancel: false }).await;
+    let stay = LeaveTurn { handoff_id: kept, wait_id: None, cancel: false };
+    let left: LeftTurn = call(&stage, &stay).await;
     assert!(left.is_abandoned);
     assert!(listed(&stage).await.cancels.is_empty());
     let left: LeftTurn = call(&stage, &leave).await;
     assert!(left.is_abandoned);
     assert_eq!(due_at(&stage, "01T10:00:00").await, [id]);
     assert_eq!((valid_leases(&stage, id).await, valid_leases(&stage, kept).await), (0, 1));
+}
+
+/// Ends a turn that no worker answers, as far as an orchestrator knows. Returns whether it was open.
+async fn end_unanswered(stage: &Stage, id: HandoffId, answer: TurnAnswer) -> bool {
+    let ended: EndedTurn = call(stage, &EndTurn { handoff_id: id, answer, is_work_over: false }).await;
+    ended.ended
+}
+
+async fn answer_of(stage: &Stage, id: HandoffId) -> TurnAnswer {
+    let turn: Turn = call(stage, &GetTurn { user_id: "ada".parse().unwrap(), handoff_id: id }).await;
+    turn.answer.unwrap()
+}
+
+async fn turn_that_ends_although_a_worker_may_have_it_is_cancelled(stage: Stage) {
+    with_keys(&stage).await;
+    stage.set_time("2026-01-01T10:00:00Z");
+    let id = begin_sent(&stage, "a").await;
+    let refused = answer(AnswerState::Failed, "the workers refused it");
+    assert!(end_unanswered(&stage, id, refused.clone()).await);
+    assert_eq!(answer_of(&stage, id).await, refused, "nobody had cancelled it");
+    assert_eq!(valid_leases(&stage, id).await, 0);
+    assert_eq!(due_at(&stage, "01T10:00:00").await, [id]);
+    begin(&stage, &request_in("a", "another")).await;
+    // Another orchestrator has found the same.
+    assert!(!end_unanswered(&stage, id, answer(AnswerState::Failed, "again")).await);
+    assert_eq!(due_at(&stage, "01T10:00:05").await, [id]);
+    assert!(!end_as(&stage, id, answer(AnswerState::Cancelled, "late")).await);
+    assert_eq!(due_at(&stage, "01T11:00:00").await, []);
+    assert_eq!(answer_of(&stage, id).await, refused);
+}
+
+async fn cancel_outlives_an_end_that_no_worker_gave(stage: Stage) {
+    with_keys(&stage).await;
+    stage.set_time("2026-01-01T10:00:00Z");
+    let id = begin_sent(&stage, "a").await;
+    assert!(cancel(&stage, id).await);
+    assert!(end_unanswered(&stage, id, answer(AnswerState::Failed, "lost")).await);
+    assert_eq!(answer_of(&stage, id).await.state, AnswerState::Cancelled);
+    assert_eq!(due_at(&stage, "01T10:00:00").await, [id]);
+    assert_eq!(due_at(&stage, "01T10:00:05").await, [id]);
+    assert!(!end_as(&stage, id, answer(AnswerState::Cancelled, "late")).await);
+    assert_eq!(due_at(&stage, "01T11:00:00").await, []);
 }
 
 async fn cancel_is_forgotten_when_its_turn_cannot_be_answered_any_more(stage: Stage) {

@@ -8,13 +8,14 @@ use sea_orm::{ActiveValue::Set, ColumnTrait, EntityTrait, QueryFilter};
 use store::{clock, entity::turn};
 use subjects::{HandoffId, Timestamp};
 
-use super::{begin, call, complete, request, request_in, user, with_keys};
+use super::{begin, call, complete, fails, request, request_in, user, with_keys};
 use crate::stage::{Stage, on_both};
 
 on_both![
     retry_does_not_join_a_request_whose_answer_was_delivered,
     request_joins_its_retry_that_overtook_it,
     turn_is_abandoned_when_all_its_requests_left,
+    request_waits_once_however_often_its_calls_are_repeated,
     open_turns_of_a_key_are_limited,
     concurrent_requests_keep_the_limit_of_open_turns,
 ];
@@ -67,8 +68,12 @@ async fn request_joins_its_retry_that_overtook_it(stage: Stage) {
 }
 
 async fn is_abandoned(stage: &Stage, turn: &Turn) -> bool {
-    let left: LeftTurn = call(stage, &LeaveTurn { handoff_id: turn.handoff_id, cancel: false }).await;
+    let left: LeftTurn = call(stage, &leave(turn, None)).await;
     left.is_abandoned
+}
+
+fn leave(turn: &Turn, wait: Option<&str>) -> LeaveTurn {
+    LeaveTurn { handoff_id: turn.handoff_id, wait_id: wait.map(str::to_owned), cancel: false }
 }
 
 async fn turn_is_abandoned_when_all_its_requests_left(stage: Stage) {
@@ -85,9 +90,42 @@ async fn turn_is_abandoned_when_all_its_requests_left(stage: Stage) {
     assert!(!is_abandoned(&stage, &first).await);
     complete(&stage, &first, "1").await;
     assert!(!is_abandoned(&stage, &first).await);
-    let unknown = LeaveTurn { handoff_id: HandoffId::now(), cancel: true };
+    let unknown = LeaveTurn { handoff_id: HandoffId::now(), wait_id: None, cancel: true };
     let unknown: LeftTurn = call(&stage, &unknown).await;
     assert!(!unknown.is_abandoned);
+}
+
+/// The gateway's answers to a begin or a leave may be lost, and a begin may come late.
+async fn request_waits_once_however_often_its_calls_are_repeated(stage: Stage) {
+    with_keys(&stage).await;
+    let with_wait = |wait: Option<&str>| BeginTurn {
+        request_key: Some("one".to_owned()),
+        wait_id: wait.map(str::to_owned),
+        ..request(vec![user("one")])
+    };
+    let join = async |wait: Option<&str>| {
+        let joined: BegunTurn = call(&stage, &with_wait(wait)).await;
+        assert_eq!(joined.outcome, BeginOutcome::Joined);
+    };
+    let turn = begin(&stage, &with_wait(Some("wait-1"))).await;
+    let is_abandoned_after = async |wait: Option<&str>| {
+        let left: LeftTurn = call(&stage, &leave(&turn, wait)).await;
+        left.is_abandoned
+    };
+    join(Some("wait-1")).await;
+    join(Some("wait-2")).await;
+    assert!(!is_abandoned_after(Some("wait-2")).await, "the first one waits");
+    assert!(!is_abandoned_after(Some("wait-2")).await, "it left once");
+    assert!(is_abandoned_after(Some("wait-1")).await);
+    join(Some("wait-1")).await;
+    assert!(is_abandoned_after(Some("wait-2")).await, "a begin that comes late is no new wait");
+    // The requests of an orchestrator of an earlier build count besides.
+    join(Some("wait-3")).await;
+    join(None).await;
+    assert!(!is_abandoned_after(Some("wait-3")).await);
+    assert!(is_abandoned_after(None).await);
+    let wrong = fails(&stage, &with_wait(Some(&"x".repeat(65)))).await;
+    assert_eq!(wrong.0, "too_large");
 }
 
 async fn open_turns_of_a_key_are_limited(stage: Stage) {

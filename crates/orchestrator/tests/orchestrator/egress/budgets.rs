@@ -212,3 +212,36 @@ async fn cancelled_call_counts_as_reserved_under_a_budget() {
     assert_eq!((&used["completion_tokens"], &used["estimated_calls"]), (&json!(100), &json!(1)), "{used}");
     assert!(used["prompt_tokens"].as_u64().unwrap() > 1_000, "{used}");
 }
+
+/// An agent leaves while the gateway decides. The call that the gateway has opened ends, and used nothing.
+#[tokio::test]
+async fn call_whose_agent_leaves_while_it_begins_is_ended() {
+    let mut stage = Stage::start(Model::start([]).await).await;
+    let (gateway, release) = SlowGateway::holding_begins(&stage.gateway.url()).await;
+    let builder = stage.builder.clone().at_gateway(gateway.url()).set("egress.max_calls", "1");
+    stage.orchestrator = builder.start().await;
+    let agent = stage.agent();
+    let mut asking = Box::pin(agent.send("POST", "/chat/completions", Some(body())));
+    let is_open = eventually("the gateway has opened the call", || async {
+        let used = stage.gateway.must("GET", "/api/v1/egress/usage?user_id=ada", None).await;
+        (used[0]["open_calls"] == 1).then_some(())
+    });
+    tokio::select! {
+        response = &mut asking => panic!("the answer of the gateway is held: {response:?}"),
+        () = is_open => {}
+    }
+    drop(asking);
+    // The orchestrator knows that the agent is gone once another request may make the only call. This one is
+    // refused before the gateway is asked.
+    eventually("the agent has left", || async {
+        let refused = agent.send("POST", "/chat/completions", Some(json!([]))).await;
+        (refused.status == 400).then_some(())
+    })
+    .await;
+    release.send(true).unwrap();
+    let used = stage.usage().await;
+    assert_eq!((&used["calls"], &used["prompt_tokens"]), (&json!(1), &json!(0)), "{used}");
+    let ends = stage.gateway.audit("tool=egress.end").await;
+    assert_eq!((ends.len(), &ends[0]["error_type"]), (1, &json!("cancelled")), "{ends:?}");
+    assert!(stage.provider.asked().is_empty());
+}

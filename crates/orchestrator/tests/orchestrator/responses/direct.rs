@@ -1,7 +1,7 @@
 //! Responses of models that are not the project manager.
 
 use serde_json::{Value, json};
-use testkit::{ChatEvent, Model, Script};
+use testkit::{ChatEvent, Model, OrchestratorBuilder, Script, eventually};
 
 use super::ask;
 use crate::stage::Stage;
@@ -113,4 +113,38 @@ async fn a_stream_that_breaks_off_ends_with_an_error() {
     let ChatEvent::Data(last) = stream.next().await else { panic!("an error") };
     assert_eq!((&last["type"], &last["error"]["code"]), (&json!("error"), &json!("model_server_error")));
     assert_eq!((&last["sequence_number"], stream.next().await), (&json!(1), ChatEvent::End));
+}
+
+/// Streams of all models share the slots.
+#[tokio::test]
+async fn a_stream_has_one_of_the_slots_until_it_ends() {
+    let direct = Model::start([Script::HangAfter("hello".to_owned()), Script::say("hello again")]).await;
+    let models = format!(r#"[{{ id = "llama", url = "{}" }}]"#, direct.url());
+    let change =
+        |builder: OrchestratorBuilder| builder.set("direct.models", &models).set("chat.max_streams", "1");
+    let stage = Stage::start_with(Model::start([]).await, change).await;
+    let client = stage.client();
+    let streamed = |model: &str| {
+        let messages = json!([{ "role": "user", "content": "hello" }]);
+        json!({ "model": model, "messages": messages, "stream": true })
+    };
+    let first = client.open("/chat/completions", &streamed("llama")).await.unwrap();
+    assert_eq!(first.status, 200);
+    assert!(stage.orchestrator.metrics().await.contains("orchestrator_open_streams 1"));
+    for model in ["llama", "cynodeai.pm"] {
+        let refused = client.send("POST", "/chat/completions", Some(streamed(model))).await;
+        assert_eq!((refused.status, refused.code()), (503, "too_many_streams"), "{model}");
+    }
+    assert_eq!((direct.asked().len(), stage.handoffs().await), (1, 0));
+    drop(first);
+    let second = eventually("the slot is free", || async {
+        let stream = client.open("/chat/completions", &streamed("llama")).await.unwrap();
+        (stream.status == 200).then_some(stream)
+    })
+    .await;
+    assert_eq!(second.read().await.content, "hello again");
+    eventually("no stream is open", || async {
+        stage.orchestrator.metrics().await.contains("orchestrator_open_streams 0").then_some(())
+    })
+    .await;
 }
