@@ -1,6 +1,7 @@
 //! A session: the one way from the work on a handoff to models, tools and analysts.
 
 use std::{
+    num::NonZeroU32,
     pin::pin,
     sync::{
         Arc,
@@ -117,6 +118,13 @@ impl<'a> Session<'a> {
         session.gather().await?;
         session.system = session.layers.compose(&resources.preamble);
         Ok(session)
+    }
+
+    /// Sets what a request asks of the model. What it leaves out stays as configured.
+    pub(super) fn set_options(&mut self, temperature: Option<f64>, max_tokens: Option<NonZeroU32>) {
+        self.is_default_temperature = temperature.is_none();
+        self.temperature = temperature.unwrap_or(self.temperature);
+        self.max_tokens = max_tokens.map(NonZeroU32::get);
     }
 
     /// Asks the model for its reply in one turn of the conversation. As long as the model's context turns out

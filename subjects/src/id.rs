@@ -1,6 +1,6 @@
 //! Ids of handoffs and jobs, of orchestrator objects (scope ids), of worker instances and of nodes.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, str::FromStr, time::Duration};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
@@ -55,6 +55,12 @@ impl HandoffId {
         let mut bytes = [0; 16];
         bytes.copy_from_slice(&digest[..16]);
         Self(uuid::Builder::from_custom_bytes(bytes).into_uuid())
+    }
+
+    /// Returns when the id was issued, as time since 1970. `None` if the id does not tell.
+    pub fn issued_at(self) -> Option<Duration> {
+        let (seconds, nanoseconds) = self.0.get_timestamp()?.to_unix();
+        Some(Duration::new(seconds, nanoseconds))
     }
 
     /// Returns the id as a 128-bit trace id in hex, for a handoff that arrived without a `traceparent`.

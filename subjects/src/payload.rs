@@ -77,7 +77,7 @@ pub struct Plan {
 }
 
 /// The user's answer to an earlier handoff that asked for clarification.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Continue {
     pub continues: HandoffId,
     #[schemars(length(min = 1))]
@@ -85,6 +85,14 @@ pub struct Continue {
     /// Whether the text is published while it is written, as for a chat.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stream: bool,
+    /// What the system says in the request, as in the messages of a chat.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instructions: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 2))]
+    pub temperature: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<NonZeroU32>,
 }
 
 /// A task whose result an analyst verifies.
@@ -125,10 +133,7 @@ impl Chat {
         if self.messages.is_empty() {
             return Err(Refusal::invalid("payload.messages is empty: there is nothing to answer"));
         }
-        if self.temperature.is_some_and(|degrees| !(0.0..=2.0).contains(&degrees)) {
-            return Err(Refusal::invalid("payload.temperature lies outside 0 to 2"));
-        }
-        Ok(())
+        check_temperature(self.temperature)
     }
 }
 
@@ -159,6 +164,18 @@ impl Plan {
 }
 
 impl Continue {
+    /// Returns the answer to a question, without options.
+    pub fn new(continues: HandoffId, input: impl Into<String>) -> Self {
+        Self {
+            continues,
+            input: input.into(),
+            stream: false,
+            instructions: None,
+            temperature: None,
+            max_tokens: None,
+        }
+    }
+
     pub(crate) fn check(&self, own: HandoffId) -> Result<(), Refusal> {
         if self.continues == own {
             return Err(Refusal::invalid("payload.continues is the handoff itself"));
@@ -166,6 +183,30 @@ impl Continue {
         if self.input.trim().is_empty() {
             return Err(Refusal::invalid("payload.input is empty: there is nothing to continue with"));
         }
-        Ok(())
+        check_temperature(self.temperature)
+    }
+}
+
+fn check_temperature(temperature: Option<f64>) -> Result<(), Refusal> {
+    if temperature.is_some_and(|degrees| !(0.0..=2.0).contains(&degrees)) {
+        return Err(Refusal::invalid("payload.temperature lies outside 0 to 2"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_of_a_continuation_are_checked_as_those_of_a_chat() {
+        let (own, asked) = (HandoffId::now(), HandoffId::now());
+        let with = |temperature| Continue { temperature, ..Continue::new(asked, "staging") };
+        for temperature in [None, Some(0.0), Some(2.0)] {
+            assert_eq!(with(temperature).check(own), Ok(()));
+        }
+        for temperature in [-0.1, 2.1, f64::NAN] {
+            assert!(with(Some(temperature)).check(own).is_err(), "{temperature}");
+        }
     }
 }

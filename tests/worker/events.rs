@@ -207,8 +207,7 @@ async fn plans_of_continued_handoffs_and_schedules_are_published() {
     let asked = orchestrator.publish(&plan()).await;
     let question = orchestrator.completion(Kind::Plan, asked).await;
     assert_eq!(question.status, Status::NeedsClarification, "{question:?}");
-    let answered =
-        Work::Continue(Continue { continues: asked, input: "the quayside".to_owned(), stream: false });
+    let answered = Work::Continue(Continue::new(asked, "the quayside"));
     for (next, planned) in [(handoff(answered), 2), (schedule("Every Monday: check the links."), 1)] {
         let id = orchestrator.publish(&next).await;
         let seen = watcher.until(id, Progress::Planned).await;

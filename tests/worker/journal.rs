@@ -346,7 +346,7 @@ async fn continue_after_a_crash_uses_the_same_transcript() {
     drop(first);
 
     let mut dies = settings.clone().stopping_at("ToolAnswered#1").start().await;
-    let work = Work::Continue(Continue { continues: asked, input: "the docs".to_owned(), stream: false });
+    let work = Work::Continue(Continue::new(asked, "the docs"));
     let id = orchestrator.publish(&handoff(work)).await;
     eventually("the crash point before the call", async || {
         dies.log().contains("\"stops\":true").then_some(())

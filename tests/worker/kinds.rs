@@ -196,9 +196,7 @@ async fn continue_resumes_from_the_transcript() {
     );
     assert_eq!(first.message.as_ref().unwrap().content, "Which site is meant?");
     assert_eq!(first.error, None);
-    let go_on = |continues: HandoffId| {
-        handoff(Work::Continue(Continue { continues, input: "staging".to_owned(), stream: false }))
-    };
+    let go_on = |continues: HandoffId| handoff(Work::Continue(Continue::new(continues, "staging")));
     let second = completion(&orchestrator, &go_on(first.handoff_id)).await;
     assert_eq!(
         (second.status, second.message.unwrap().content.as_str()),
@@ -212,6 +210,47 @@ async fn continue_resumes_from_the_transcript() {
         "the complete transcript"
     );
     assert_eq!(asked.messages()[5]["content"], "staging");
+}
+
+/// The answer to a question is sent with instructions and options of its own, which hold from then on.
+#[tokio::test]
+async fn continue_has_instructions_and_options_as_a_chat() {
+    let nats = Nats::start();
+    let gateway = Gateway::start(store()).await;
+    let model = Model::start([
+        Script::call("ask_user", &json!({ "question": "Which site is meant?" })),
+        Script::call("ask_user", &json!({ "question": "When?" })),
+        Script::say("Staging it is."),
+    ])
+    .await;
+    let _manager = Worker::manager(&nats).asking(&model).calling(&gateway).start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let first = completion(&orchestrator, &chat("Deploy the site of task t-7")).await;
+    let go_on = |continues: HandoffId, input: &str| {
+        handoff(Work::Continue(Continue {
+            instructions: Some("Be brief.".to_owned()),
+            temperature: Some(1.5),
+            max_tokens: std::num::NonZeroU32::new(77),
+            ..Continue::new(continues, input)
+        }))
+    };
+    let second = completion(&orchestrator, &go_on(first.handoff_id, "staging")).await;
+    let third = completion(&orchestrator, &go_on(second.handoff_id, "now")).await;
+    assert_eq!(third.message.unwrap().content, "Staging it is.");
+    let asked = model.turns();
+    let said = |turn: usize| -> Vec<String> {
+        let messages = asked[turn].messages().iter().skip(1).filter(|it| it["role"] == "user");
+        messages.map(|it| it["content"].as_str().unwrap_or_default().to_owned()).collect()
+    };
+    // Messages of the user that follow each other are sent as one.
+    let answered = "(Note sent with the request)\nBe brief.\n\nstaging";
+    assert_eq!(said(1)[1..], [answered]);
+    assert_eq!(said(2)[1..], [answered, "now"], "the same instructions are not repeated");
+    for turn in &asked[1..] {
+        let limit = turn.body.get("max_tokens").or(turn.body.get("max_completion_tokens"));
+        assert_eq!((&turn.body["temperature"], limit), (&json!(1.5), Some(&json!(77))), "{:?}", turn.body);
+    }
+    assert_ne!(asked[0].body["temperature"], json!(1.5));
 }
 
 #[tokio::test]
@@ -238,7 +277,7 @@ async fn a_plan_can_be_clarified_too() {
         "no tool is called before the clarification"
     );
     let input = "the public one".to_owned();
-    let second = handoff(Work::Continue(Continue { continues: first.handoff_id, input, stream: false }));
+    let second = handoff(Work::Continue(Continue::new(first.handoff_id, input)));
     let second = completion(&orchestrator, &Handoff { scope: asked.scope, ..second }).await;
     assert_eq!((second.status, second.tasks.len()), (Status::Completed, 2), "{second:?}");
 }

@@ -126,7 +126,7 @@ async fn steps_can_be_clarified() {
     assert_eq!((asked.status, asked.steps.len()), (Status::NeedsClarification, 0), "{asked:?}");
     assert_eq!(asked.resumes_task, Some("t-1".parse().unwrap()));
     let input = "the public one".to_owned();
-    let next = handoff(Work::Continue(Continue { continues: asked.handoff_id, input, stream: false }));
+    let next = handoff(Work::Continue(Continue::new(asked.handoff_id, input)));
     let answer = completion(&orchestrator, &next).await;
     assert_eq!((answer.status, answer.steps.len()), (Status::Completed, 2), "{answer:?}");
     assert!(gateway.calls().iter().all(|call| call.name != "db.task.create"));

@@ -183,7 +183,9 @@ impl<'a> Conversation<'a> {
 
     async fn say(&mut self, text: String) -> Result<bool, Error> {
         if let Some(continues) = self.asked_by.take() {
-            return self.hand_off(Work::Continue(Continue { continues, input: text, stream: true })).await;
+            return self
+                .hand_off(Work::Continue(Continue { stream: true, ..Continue::new(continues, text) }))
+                .await;
         }
         self.messages.push(ChatMessage { role: ChatRole::User, content: text });
         let from = self.messages.len().saturating_sub(MAX_MESSAGES);

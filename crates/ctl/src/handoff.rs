@@ -186,7 +186,7 @@ fn work(command: cli::Handoff) -> Result<(Work, Common), Error> {
             (Work::Plan(plan), common)
         }
         cli::Handoff::Continue { continues, input, common } => {
-            (Work::Continue(Continue { continues, input: text_or_input(input)?, stream: false }), common)
+            (Work::Continue(Continue::new(continues, text_or_input(input)?)), common)
         }
         cli::Handoff::Review { review, common } => {
             let review = serde_json::from_str(&text_or_input(review)?).map_err(Error::Review)?;

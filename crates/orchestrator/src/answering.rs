@@ -1,6 +1,6 @@
 //! Asks the project manager and answers with its turn, whatever the API of the client.
 //!
-//! - `fields`: reads what requests have in common; `redaction`: replaces secrets in it
+//! - `fields`: reads what requests have in common, and replaces secrets in it
 //! - `background_prompts`: what front ends ask for themselves, such as titles; never a handoff
 //! - `ask`: begins the turn of a request and waits for it as the client wants
 //! - `stream`, `plain`: wait for the answer; `progress`, `draft`, `live_text`: what a stream shows before it
@@ -18,7 +18,6 @@ pub(crate) mod fields;
 mod live_text;
 mod plain;
 mod progress;
-mod redaction;
 pub(crate) mod stored;
 mod stream;
 

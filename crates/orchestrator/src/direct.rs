@@ -1,6 +1,7 @@
 //! Models that are not the project manager: any model id but `cynodeai.pm`. Requests are passed on to the
 //! model server of the configuration, without secrets, and its answer is passed back as it arrives.
 
+mod choice_texts;
 mod chunks;
 mod redaction;
 mod response_events;

@@ -10,6 +10,7 @@
 //! - `threads`: `/v1/threads`; `models`: `/v1/models`
 //! - `turns`: from a request to a handoff and its answer, exactly once
 //! - `direct`: models that are not the project manager
+//! - `joined_text`: joins texts of a request without secrets
 //! - `egress`: external providers of models, for agents
 //! - `keys`, `rate_limits`: who calls, and how often; `names`: what clients may call things
 //! - `config`: settings
@@ -25,6 +26,7 @@ mod egress;
 mod error;
 mod gateway;
 mod health;
+mod joined_text;
 mod keys;
 mod metrics;
 mod models;

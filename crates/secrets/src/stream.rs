@@ -63,6 +63,12 @@ impl StreamRedactor {
         out
     }
 
+    /// Returns what is held back now. What follows is still read together with it, so only the beginning of a
+    /// secret that does not look like one yet can pass.
+    pub fn flush(&mut self) -> String {
+        self.pass_on(self.window.len())
+    }
+
     /// Passes on the window up to `end`.
     fn pass_on(&mut self, end: usize) -> String {
         if end <= self.sent {
@@ -203,6 +209,20 @@ mod tests {
         for size in [7, 64] {
             assert_eq!(in_pieces(&text, size), redact_by_kind(&text), "in pieces of {size}");
         }
+    }
+
+    /// What was held back is passed on early, and what follows is no half of a secret.
+    #[test]
+    fn text_after_a_flush_is_read_with_the_text_before_it() {
+        let mut redactor = StreamRedactor::default();
+        let mut out = redactor.push("Use sk-Q7rT2");
+        assert_eq!(out, "Use ");
+        out += &redactor.flush();
+        out += &redactor.push(&BODY[5..]);
+        out += &redactor.push(" now");
+        out += &redactor.flush();
+        assert_eq!(out, "Use sk-Q7rT2[redacted:secret] now");
+        assert_eq!(redactor.flush(), "");
     }
 
     /// A name before a password is passed on before its `@` is seen; the password is not.

@@ -1,11 +1,14 @@
 //! `continue`: resumes an earlier handoff that asked a question or was completed.
 
-use subjects::{Answer, Completion, Continue, Kind, Message, Role, ScopeId, Status, journal::Origin};
+use subjects::{
+    Answer, ChatMessage, ChatRole, Completion, Continue, Kind, Message, Role, ScopeId, Status,
+    journal::Origin,
+};
 
 use super::{plan, plan_steps};
 use crate::{
     agent::{Outcome, WorkError, session::Session},
-    context::sanitize_message,
+    context::{is_note, request_messages, sanitize_message},
     journal,
 };
 
@@ -15,6 +18,7 @@ pub(in crate::agent) async fn work(
     session: &mut Session<'_>,
     input: &Continue,
 ) -> Result<Outcome, WorkError> {
+    session.set_options(input.temperature, input.max_tokens);
     let answered = Message::user(sanitize_message(&input.input));
     let Some(Earlier { kind, task, mut messages }) = load_earlier(session, input).await? else {
         let question = format!(
@@ -24,17 +28,26 @@ pub(in crate::agent) async fn work(
         );
         return Ok(Outcome::question(Kind::Chat, question, &[answered]));
     };
+    // The goal is stated in the first request as well as in the answer to the question.
+    let asked = messages.iter().chain([&answered]).filter(|it| matches!(it, Message::User { .. }));
+    let goal = asked.map(Message::content).collect::<Vec<_>>().join("\n");
+    messages.extend(new_instructions(input, &messages));
     messages.push(answered);
     match (kind, task) {
         (Kind::Plan, Some(task_id)) => plan_steps::from_messages(session, &task_id, messages).await,
         (Kind::Plan, None) => plan::from_messages(session, messages).await,
         (Kind::Chat | Kind::Schedule | Kind::Continue | Kind::Review | Kind::Verify, _) => {
-            // The goal is stated in the first request as well as in the answer to the question.
-            let asked = messages.iter().filter(|message| matches!(message, Message::User { .. }));
-            let goal = asked.map(Message::content).collect::<Vec<_>>().join("\n");
             session.converse(&goal, messages).await
         }
     }
+}
+
+/// Returns the instructions of the request, unless they are those that the transcript has last.
+fn new_instructions(input: &Continue, transcript: &[Message]) -> Option<Message> {
+    let content = input.instructions.clone().filter(|text| !text.trim().is_empty())?;
+    let note = request_messages(&[ChatMessage { role: ChatRole::System, content }]).pop()?;
+    let last = transcript.iter().rfind(|message| is_note(message));
+    (last != Some(&note)).then_some(note)
 }
 
 /// What an earlier handoff left to resume.

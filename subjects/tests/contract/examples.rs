@@ -99,9 +99,24 @@ pub(crate) fn handoffs() -> Vec<(&'static str, Handoff)> {
         (
             "handoff-continue",
             handoff(Work::Continue(Continue {
-                continues: "0193f2c0-5a00-7000-8000-00000000beef".parse().unwrap(),
-                input: "The staging environment, not production.".into(),
                 stream: true,
+                ..Continue::new(
+                    "0193f2c0-5a00-7000-8000-00000000beef".parse().unwrap(),
+                    "The staging environment, not production.",
+                )
+            })),
+        ),
+        (
+            "handoff-continue-with-options",
+            handoff(Work::Continue(Continue {
+                stream: true,
+                instructions: Some("Answer in one sentence.".into()),
+                temperature: Some(0.2),
+                max_tokens: std::num::NonZeroU32::new(1024),
+                ..Continue::new(
+                    "0193f2c0-5a00-7000-8000-00000000beef".parse().unwrap(),
+                    "The staging environment, not production.",
+                )
             })),
         ),
         (

@@ -77,7 +77,7 @@ impl Ledger {
             let handoff = match asked.get(&name) {
                 Some(question) => {
                     let input = format!("As they come, for {name}");
-                    testkit::handoff(Work::Continue(Continue { continues: *question, input, stream: false }))
+                    testkit::handoff(Work::Continue(Continue::new(*question, input)))
                 }
                 None => Errands::handoff(&name),
             };

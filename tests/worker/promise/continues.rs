@@ -18,7 +18,7 @@ fn of(user: &str, project: Option<&str>, handoff: Handoff) -> Handoff {
 }
 
 fn continues(id: HandoffId) -> Handoff {
-    handoff(Work::Continue(Continue { continues: id, input: "the blue one".to_owned(), stream: false }))
+    handoff(Work::Continue(Continue::new(id, "the blue one")))
 }
 
 async fn asking_model() -> Model {

@@ -75,7 +75,7 @@ async fn offline_manager_asks_for_the_task_of_a_job_and_runs_it_with_the_answer(
     assert_eq!(question.status, Status::NeedsClarification, "{question:?}");
     assert!(question.message.unwrap().content.contains("For which task should it run?"));
     assert!(jobs(&stage).await.is_empty());
-    let input = Continue { continues: asked.id, input: stage.task.clone(), stream: false };
+    let input = Continue::new(asked.id, stage.task.clone());
     let mut answer = chat("");
     answer.work = Work::Continue(input);
     answer.scope = asked.scope.clone();

@@ -5,8 +5,7 @@ use contract::thread::{FRAME_BYTES, MAX_MESSAGES_BYTES, MAX_NAME_BYTES, message_
 use serde_json::{Map, Value};
 use subjects::{ChatMessage, ChatRole};
 
-use super::redaction::join_redacted;
-use crate::error::ApiError;
+use crate::{error::ApiError, joined_text::join_redacted};
 
 /// Parses a body as a JSON object. Deeper than 128 levels is refused.
 pub(crate) fn parse_object(body: &[u8]) -> Result<Map<String, Value>, ApiError> {
@@ -53,7 +52,11 @@ pub(crate) fn list<'v>(value: &'v Value, field: &str, max: usize) -> Result<&'v 
 
 /// Checks that messages are not too large, as the gateway does. `field` is the one that they were read from.
 pub(crate) fn check_size(messages: &[ChatMessage], field: &str) -> Result<(), ApiError> {
-    let bytes: usize = messages.iter().map(message_size).sum();
+    check_bytes(messages.iter().map(message_size).sum(), field)
+}
+
+/// Checks the size of messages that are not all there yet, as [`check_size`] does.
+pub(crate) fn check_bytes(bytes: usize, field: &str) -> Result<(), ApiError> {
     if bytes > MAX_MESSAGES_BYTES {
         let message = format!(
             "`{field}` has {bytes} bytes; at most {MAX_MESSAGES_BYTES} are accepted. Counted are the texts \

@@ -42,22 +42,41 @@ pub(super) struct LiveText {
 }
 
 impl LiveText {
-    /// Adds a delta. Returns what is to be sent now.
-    pub(super) fn push(&mut self, delta: &Delta) -> Option<Piece> {
+    /// Adds a delta. Returns what is to be sent now: the rest of the turn before, and the text of this one.
+    pub(super) fn push(&mut self, delta: &Delta) -> Vec<Piece> {
         let of = (delta.attempt, delta.turn, delta.r#try);
         if self.of.is_some_and(|earlier| earlier > of) {
-            return None;
+            return Vec::new();
         }
+        // What a dead worker has written may end with the beginning of a secret.
+        let has_ended = self.of.is_some_and(|(attempt, turn, _)| attempt == of.0 && turn < of.1);
+        let rest = if has_ended { self.flush() } else { None };
         if self.of != Some(of) {
             self.begin(of);
         }
         self.is_broken |= delta.sequence != self.next_sequence;
         self.next_sequence = delta.sequence + 1;
+        let new = if self.is_broken {
+            None
+        } else {
+            let piece = self.redactor.push(&delta.text);
+            self.add(&piece)
+        };
+        rest.into_iter().chain(new).collect()
+    }
+
+    /// Returns what is held back of a turn whose text has ended.
+    pub(super) fn flush(&mut self) -> Option<Piece> {
         if self.is_broken {
             return None;
         }
-        let piece = self.redactor.push(&delta.text);
-        self.written.push_str(&piece);
+        let rest = self.redactor.flush();
+        self.add(&rest)
+    }
+
+    /// Adds text without secrets. Returns what of it was not sent yet.
+    fn add(&mut self, piece: &str) -> Option<Piece> {
+        self.written.push_str(piece);
         if self.sent.starts_with(&self.written) {
             return None;
         }
@@ -135,7 +154,7 @@ mod tests {
         for (sequence, piece) in ["Two", " tasks", " are", " open."].into_iter().enumerate() {
             let (attempt, turn, sequence) = (1, 0, sequence as u64);
             let delta = Delta { handoff_id, attempt, turn, r#try: 1, sequence, text: piece.to_owned() };
-            assert_eq!(text.push(&delta).as_ref().map(shown).as_deref(), Some(piece));
+            assert_eq!(text.push(&delta).iter().map(shown).collect::<String>(), piece);
         }
         assert_eq!(text.finish("Two tasks are open."), None);
     }
@@ -156,6 +175,10 @@ mod tests {
             // A turn that ended in tool calls.
             (&[(0, 1, 0, "Let me look."), (1, 1, 0, "None.")], "None.", "Let me look.|None."),
             (&[(0, 1, 0, "Let me look.")], "Let me look.", "Let me look."),
+            // What was held back of it.
+            (&[(0, 1, 0, "I use sk-"), (1, 1, 0, "None.")], "None.", "I use sk-|None."),
+            (&[(0, 1, 0, "sk-"), (1, 1, 0, "sk-"), (2, 1, 0, "None.")], "None.", "sk-|sk-|None."),
+            (&[(0, 1, 0, "I use sk-"), (0, 2, 0, "I use none.")], "I use none.", "I use none."),
         ] {
             assert_eq!(sent(deltas, answer), expected, "{deltas:?}");
         }

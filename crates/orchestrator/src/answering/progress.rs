@@ -37,19 +37,26 @@ impl Progressing {
         })
     }
 
-    /// Returns what is to be shown, if anything.
-    pub(super) fn describe(&mut self, update: Update) -> Option<Shown> {
+    /// Returns what is to be shown, in this order.
+    pub(super) fn describe(&mut self, update: Update) -> Vec<Shown> {
         match (update, &mut self.0) {
-            (Update::Text(delta), Text::Content(text)) => text.push(&delta).map(Shown::Content),
-            (Update::Text(delta), Text::Reasoning(draft)) => draft.push(&delta).map(Shown::Reasoning),
-            (Update::Text(_), Text::Off) => None,
+            (Update::Text(delta), Text::Content(text)) => {
+                text.push(&delta).into_iter().map(Shown::Content).collect()
+            }
+            (Update::Text(delta), Text::Reasoning(draft)) => {
+                draft.push(&delta).into_iter().map(Shown::Reasoning).collect()
+            }
+            (Update::Text(_), Text::Off) => Vec::new(),
             (Update::Progress(event), text) => {
-                let line = line(&event)?;
-                let before = match text {
-                    Text::Reasoning(draft) => draft.end().unwrap_or_default(),
-                    Text::Content(_) | Text::Off => String::new(),
+                let Some(line) = line(&event) else { return Vec::new() };
+                // The text before a tool call has ended.
+                let (rest, before) = match text {
+                    Text::Content(text) => (text.flush(), String::new()),
+                    Text::Reasoning(draft) => (None, draft.end().unwrap_or_default()),
+                    Text::Off => (None, String::new()),
                 };
-                Some(Shown::Reasoning(format!("{before}{line}\n")))
+                let line = Shown::Reasoning(format!("{before}{line}\n"));
+                rest.map(Shown::Content).into_iter().chain([line]).collect()
             }
         }
     }
@@ -95,5 +102,79 @@ fn line(event: &Event) -> Option<String> {
         | Progress::NotCalled
         | Progress::Verified
         | Progress::TryFailed => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use subjects::{Delta, HandoffId, Kind};
+
+    use super::*;
+
+    fn text(turn: u32, sequence: u64, text: &str) -> Update {
+        let handoff_id = HandoffId::now();
+        Update::Text(Delta { handoff_id, attempt: 1, turn, r#try: 1, sequence, text: text.to_owned() })
+    }
+
+    fn calling(name: &str) -> Update {
+        Update::Progress(Box::new(Event {
+            handoff_id: HandoffId::now(),
+            kind: Kind::Chat,
+            instance: "manager-1".parse().unwrap(),
+            attempt: 1,
+            progress: Progress::Calling,
+            name: Some(name.to_owned()),
+            elapsed_ms: 0,
+            step: None,
+            act: None,
+            outcome: None,
+            ms: None,
+            tries: None,
+            fault: None,
+            tools: Vec::new(),
+            planned: None,
+        }))
+    }
+
+    fn content(boundary: Boundary, text: &str) -> Shown {
+        Shown::Content(Piece { boundary, text: text.to_owned() })
+    }
+
+    #[test]
+    fn all_of_a_text_is_shown_before_the_call_and_the_turn_that_follow_it() {
+        let mut progress = Progressing::new(Drafts::Content);
+        let updates = [
+            text(0, 0, "I look up sk-"),
+            calling("db.task.list"),
+            text(1, 0, "I also use sk-"),
+            text(2, 0, "There"),
+            text(2, 1, " are none."),
+        ];
+        let shown: Vec<Shown> = updates.into_iter().flat_map(|update| progress.describe(update)).collect();
+        let expected = [
+            content(Boundary::None, "I look up "),
+            content(Boundary::None, "sk-"),
+            Shown::Reasoning("→ db.task.list\n".to_owned()),
+            content(Boundary::NextTurn, "I also use "),
+            content(Boundary::None, "sk-"),
+            content(Boundary::NextTurn, "There"),
+            content(Boundary::None, " are none."),
+        ];
+        assert_eq!(shown, expected);
+        assert_eq!(progress.finish("There are none."), None);
+    }
+
+    /// G11: a text that goes on after a call is read with what was shown of it.
+    #[test]
+    fn secret_around_a_call_is_not_shown() {
+        let mut progress = Progressing::new(Drafts::Content);
+        let updates = [
+            text(0, 0, "sk-Q7r"),
+            calling("db.task.list"),
+            text(0, 1, "T2mZx9LkW4vNc8BdY5hJp3"),
+            text(0, 2, " ."),
+        ];
+        let shown: Vec<Shown> = updates.into_iter().flat_map(|update| progress.describe(update)).collect();
+        assert_eq!(shown.last(), Some(&content(Boundary::None, "[redacted:secret] .")));
     }
 }

@@ -163,8 +163,11 @@ impl<W: StreamWriter> AnswerStream<W> {
                     return out.freeze();
                 }
                 Incoming::Update(update) => {
-                    let Some(shown) = self.progress.describe(update) else { continue };
-                    self.writer.show(&mut out, &shown);
+                    let shown = self.progress.describe(update);
+                    if shown.is_empty() {
+                        continue;
+                    }
+                    shown.iter().for_each(|shown| self.writer.show(&mut out, shown));
                     self.phase = Phase::Waiting(expected);
                     return out.freeze();
                 }
@@ -185,7 +188,7 @@ impl<W: StreamWriter> AnswerStream<W> {
     /// Writes the updates that arrived before the answer. They are older than it.
     fn write_what_arrived(&mut self, out: &mut BytesMut) {
         while let Some(update) = self.live.as_mut().and_then(|live| live.next().now_or_never()) {
-            if let Some(shown) = self.progress.describe(update) {
+            for shown in self.progress.describe(update) {
                 self.writer.show(out, &shown);
             }
         }

@@ -2,23 +2,27 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use bytes::Bytes;
-use secrets::StreamRedactor;
-use serde_json::Value;
+use bytes::{Bytes, BytesMut};
+use serde_json::{Map, Value};
 use sse_stream::Sse;
 
-use super::stream::{DONE, Relay};
+use super::{
+    choice_texts::ChoiceTexts,
+    stream::{DONE, Relay},
+};
 use crate::{error::ApiError, metrics::Metrics};
 
-/// The texts of a delta that are streamed in pieces.
-const TEXTS: [&str; 3] = ["content", "reasoning_content", "refusal"];
+/// The members of a chunk that are the same in all chunks of a completion.
+const HEAD: [&str; 6] = ["id", "object", "created", "model", "service_tier", "system_fingerprint"];
 
 /// Passes on the chunks of one answer.
 #[derive(Default)]
 pub(super) struct Chunks {
     wants_usage: bool,
-    /// One for each text that is streamed, by its place in the answer.
-    redactors: BTreeMap<String, StreamRedactor>,
+    /// What the first chunk with a choice has of [`HEAD`].
+    head: Option<Map<String, Value>>,
+    /// The texts of each choice, by its index.
+    choices: BTreeMap<u64, ChoiceTexts>,
     /// Whether a choice has ended, or the server reported an error.
     is_complete: bool,
     metrics: Arc<Metrics>,
@@ -34,7 +38,12 @@ impl Relay for Chunks {
     }
 
     fn end(&mut self) -> Bytes {
-        event(DONE)
+        let mut out = BytesMut::new();
+        for (index, mut texts) in std::mem::take(&mut self.choices) {
+            self.write_rest(&mut out, index, texts.drain());
+        }
+        out.extend_from_slice(&event(DONE));
+        out.freeze()
     }
 
     fn fail(&mut self, error: &ApiError) -> Bytes {
@@ -52,8 +61,10 @@ impl Chunks {
             // Nothing that a client could read. Most likely it was cut off.
             return Bytes::new();
         };
-        if let Some(error) = chunk.get_mut("error") {
+        if let Some(error) = chunk.get_mut("error").filter(|error| !error.is_null()) {
             self.is_complete = true;
+            // What is held back may be the beginning of a secret, and nothing follows it.
+            self.choices.clear();
             super::redaction::redact(error);
             return event(&chunk.to_string());
         }
@@ -62,55 +73,45 @@ impl Chunks {
         if !has_choices && !self.wants_usage && chunk.get("usage").is_some_and(|usage| !usage.is_null()) {
             return Bytes::new();
         }
+        if has_choices && self.head.is_none() {
+            self.head = Some(head_of(&chunk));
+        }
+        let mut out = BytesMut::new();
+        let mut is_changed = false;
         let choices = chunk.get_mut("choices").and_then(Value::as_array_mut);
-        let mut is_changed = false;
-        for choice in choices.into_iter().flatten() {
-            is_changed |= self.redact_choice(choice);
+        for choice in choices.into_iter().flatten().filter_map(Value::as_object_mut) {
+            let index = choice.get("index").and_then(Value::as_u64).unwrap_or_default();
+            let is_last = choice.get("finish_reason").is_some_and(|reason| !reason.is_null());
+            self.is_complete |= is_last;
+            let passed = self.choices.entry(index).or_default().pass(choice, is_last);
+            is_changed |= passed.is_changed;
+            self.write_rest(&mut out, index, passed.before);
         }
-        if is_changed { event(&chunk.to_string()) } else { event(data) }
+        if !is_changed && out.is_empty() {
+            return event(data);
+        }
+        let passed = if is_changed { event(&chunk.to_string()) } else { event(data) };
+        out.extend_from_slice(&passed);
+        out.freeze()
     }
 
-    /// Replaces secrets in a choice; returns whether it changed.
-    fn redact_choice(&mut self, choice: &mut Value) -> bool {
-        let index = choice.get("index").and_then(Value::as_u64).unwrap_or_default();
-        let is_last = choice.get("finish_reason").is_some_and(|reason| !reason.is_null());
-        self.is_complete |= is_last;
-        let Some(delta) = choice.get_mut("delta").and_then(Value::as_object_mut) else { return false };
-        let mut is_changed = false;
-        for field in TEXTS {
-            let place = format!("{index}/{field}");
-            let given = delta.get(field).and_then(Value::as_str);
-            if given.is_none() && !(is_last && self.redactors.contains_key(&place)) {
-                continue;
-            }
-            let passed = self.redact_text(place, given.unwrap_or_default(), is_last);
-            if given != Some(&passed) && !(given.is_none() && passed.is_empty()) {
-                delta.insert(field.to_owned(), passed.into());
-                is_changed = true;
-            }
+    /// Writes what was held back of a choice, each text as a chunk of its own.
+    fn write_rest(&self, out: &mut BytesMut, index: u64, rest: Vec<Map<String, Value>>) {
+        for members in rest {
+            let mut choice = Map::new();
+            choice.insert("index".to_owned(), index.into());
+            choice.insert("delta".to_owned(), Value::Object(Map::new()));
+            choice.insert("finish_reason".to_owned(), Value::Null);
+            choice.extend(members);
+            let mut chunk = self.head.clone().unwrap_or_default();
+            chunk.insert("choices".to_owned(), Value::Array(vec![Value::Object(choice)]));
+            out.extend_from_slice(&event(&Value::Object(chunk).to_string()));
         }
-        let calls = delta.get_mut("tool_calls").and_then(Value::as_array_mut);
-        for call in calls.into_iter().flatten() {
-            let place =
-                format!("{index}/call/{}", call.get("index").and_then(Value::as_u64).unwrap_or_default());
-            let Some(Value::String(given)) = call.pointer_mut("/function/arguments") else { continue };
-            // Arguments are JSON, which a client puts together itself, so each piece is looked at on its own
-            // and with what came before it.
-            let passed = self.redact_text(place, given, is_last);
-            is_changed |= *given != passed;
-            *given = passed;
-        }
-        is_changed
     }
+}
 
-    fn redact_text(&mut self, place: String, piece: &str, is_last: bool) -> String {
-        let redactor = self.redactors.entry(place).or_default();
-        let mut passed = redactor.push(piece);
-        if is_last {
-            passed.push_str(&redactor.finish());
-        }
-        passed
-    }
+fn head_of(chunk: &Value) -> Map<String, Value> {
+    HEAD.iter().filter_map(|name| Some(((*name).to_owned(), chunk.get(*name)?.clone()))).collect()
 }
 
 fn event(data: &str) -> Bytes {
@@ -156,6 +157,42 @@ mod tests {
         assert!(!all.contains(&BODY[..9]) && !all.contains(&BODY[20..]), "{all}");
         assert_eq!(text(&events), "The key is [redacted:model_key].");
         assert!(all.ends_with("data: [DONE]\n\n"), "{all}");
+    }
+
+    /// The rest of each text comes before the chunk with the reason, which some clients take for the end.
+    #[test]
+    fn what_was_held_back_is_sent_before_the_choice_ends() {
+        let mut relay = Chunks::default();
+        let first = json!({ "id": "c-1", "object": "chat.completion.chunk", "created": 7, "model": "m",
+                            "choices": [{ "index": 1, "delta": { "content": "Use sk-" } }] });
+        relay.pass_data(&first.to_string());
+        let end = r#"{"id":"c-1","choices":[{"index":1,"delta":{},"finish_reason":"stop"}]}"#;
+        let out = String::from_utf8(relay.pass_data(end).to_vec()).unwrap();
+        let (rest, last) = out.split_once("\n\n").unwrap();
+        let rest: Value = serde_json::from_str(rest.strip_prefix("data: ").unwrap()).unwrap();
+        let choice = json!({ "index": 1, "delta": { "content": "sk-" }, "finish_reason": null });
+        let expected = json!({ "id": "c-1", "object": "chat.completion.chunk", "created": 7, "model": "m",
+                               "choices": [choice] });
+        assert_eq!(rest, expected);
+        assert_eq!(last, format!("data: {end}\n\n"));
+    }
+
+    #[test]
+    fn what_was_held_back_of_a_choice_without_a_reason_is_sent_at_the_end() {
+        let mut relay = Chunks::default();
+        relay.pass_data(r#"{"choices":[{"index":1,"delta":{"reasoning":"see sk-"}}]}"#);
+        relay.pass_data(&delta("Done", Some("stop")));
+        let out = String::from_utf8(relay.end().to_vec()).unwrap();
+        assert!(out.contains(r#""reasoning":"sk-""#) && out.ends_with("data: [DONE]\n\n"), "{out}");
+        assert_eq!(relay.end(), event(DONE));
+    }
+
+    #[test]
+    fn what_was_held_back_is_not_sent_after_an_error() {
+        let mut relay = Chunks::default();
+        relay.pass_data(&delta("Use sk-Q7r", None));
+        relay.pass_data(r#"{"error":{"message":"out of memory"}}"#);
+        assert_eq!(relay.end(), event(DONE));
     }
 
     #[test]

@@ -5,6 +5,11 @@ use std::borrow::Cow;
 use secrets::redact_by_kind;
 use serde_json::Value;
 
+use crate::joined_text;
+
+/// Members that tell a text token by token. Secrets are not found in them, and would be given away by them.
+const TOKENS: [&str; 2] = ["logprobs", "token_ids"];
+
 /// Replaces secrets in all texts of a value, at any depth. Adjacent text parts of a message are looked at
 /// together: a secret may be split over two of them.
 pub(crate) fn redact(value: &mut Value) {
@@ -15,39 +20,68 @@ pub(crate) fn redact(value: &mut Value) {
             }
         }
         Value::Array(items) => {
-            items.iter_mut().for_each(redact);
+            // Before the parts: what is left of a secret beside one that was replaced looks like none.
             redact_across(items);
+            items.iter_mut().for_each(redact);
         }
         Value::Object(members) => members.values_mut().for_each(redact),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
-/// Replaces secrets in what a model wrote: the choices of a completion, or the output of a response.
+/// Replaces secrets in what a model wrote: the choices of a completion, or the output of a response. Tokens
+/// are left out.
 pub(crate) fn redact_answer(document: &mut Value) {
     for field in ["choices", "output", "output_text", "error"] {
         if let Some(written) = document.get_mut(field) {
+            drop_all_tokens(written);
             redact(written);
         }
     }
 }
 
-/// If the text parts hold a secret only when they are joined, the first gets the joined and redacted text and
-/// the others become empty.
+/// Empties a member that tells a text token by token; returns whether it changed. An array stays one, since
+/// clients expect it.
+pub(super) fn drop_tokens(name: &str, member: &mut Value) -> bool {
+    if !TOKENS.contains(&name) {
+        return false;
+    }
+    match member {
+        Value::Null => false,
+        Value::Array(items) => !std::mem::take(items).is_empty(),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
+            *member = Value::Null;
+            true
+        }
+    }
+}
+
+/// Empties all members of a value that tell a text token by token.
+pub(super) fn drop_all_tokens(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(drop_all_tokens),
+        Value::Object(members) => {
+            for (name, member) in members.iter_mut() {
+                drop_tokens(name, member);
+                drop_all_tokens(member);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// If a secret reaches from one text part into the next, the first gets the joined and redacted text and the
+/// others become empty.
 fn redact_across(parts: &mut [Value]) {
-    let text = |part: &Value| part.get("text").and_then(Value::as_str).map(str::to_owned);
-    let joined: String = parts.iter().filter_map(text).collect();
-    if parts.iter().filter(|part| part.get("text").is_some()).count() < 2 {
+    let texts: Vec<&str> = parts.iter().filter_map(|part| part.get("text")?.as_str()).collect();
+    if texts.len() < 2 {
         return;
     }
-    if let Cow::Owned(redacted) = redact_by_kind(&joined)
-        && redacted != joined
-    {
-        let mut rest = Some(redacted);
-        for part in parts.iter_mut() {
-            if let Some(text) = part.get_mut("text") {
-                *text = rest.take().unwrap_or_default().into();
-            }
+    let Some(joined) = joined_text::across(&texts) else { return };
+    let mut rest = Some(joined);
+    for part in parts.iter_mut() {
+        if let Some(text) = part.get_mut("text").filter(|text| text.is_string()) {
+            *text = rest.take().unwrap_or_default().into();
         }
     }
 }
@@ -77,6 +111,42 @@ mod tests {
         assert!(!text.contains("Q7rT2") && !text.contains("mZx9"), "{text}");
         assert_eq!(request[1]["content"][0]["text"], "use [redacted:model_key]");
         assert_eq!(request[1]["content"][1]["text"], "");
+    }
+
+    /// A part may look like a secret alone, and what is left of it in the next part like none.
+    #[test]
+    fn secrets_are_replaced_wherever_parts_are_cut() {
+        let secret = format!("sk-{BODY}");
+        for cut in 1..secret.len() {
+            let (first, second) = secret.split_at(cut);
+            let parts = [format!("use {first}"), format!("{second} now")];
+            let mut request = json!([{ "type": "text", "text": parts[0] }, { "text": parts[1] }]);
+            redact(&mut request);
+            assert_eq!(request[0]["text"], "use [redacted:model_key] now", "{cut}");
+            assert_eq!(request[1]["text"], "", "{cut}");
+        }
+        // A model server may put a line break between them.
+        let mut request = json!([{ "text": "Password" }, { "image": 1 }, { "text": "hunter2" }]);
+        redact(&mut request);
+        let expected = json!([{ "text": "Password\n[redacted:secret]" }, { "image": 1 }, { "text": "" }]);
+        assert_eq!(request, expected);
+    }
+
+    #[test]
+    fn answers_have_no_tokens() {
+        let token = json!({ "token": "sk-Q", "bytes": [115, 107], "logprob": -0.1, "top_logprobs": [] });
+        let mut answer = json!({
+            "choices": [{ "message": { "content": "Hi", "token_ids": [1, 2] }, "token_ids": null,
+                          "logprobs": { "content": [token] } }],
+            "output": [{ "content": [{ "text": "Hi", "logprobs": [token] }] }], "top_logprobs": 1,
+        });
+        redact_answer(&mut answer);
+        let expected = json!({
+            "choices": [{ "message": { "content": "Hi", "token_ids": [] }, "token_ids": null,
+                          "logprobs": null }],
+            "output": [{ "content": [{ "text": "Hi", "logprobs": [] }] }], "top_logprobs": 1,
+        });
+        assert_eq!(answer, expected);
     }
 
     #[test]

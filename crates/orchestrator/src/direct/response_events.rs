@@ -2,7 +2,8 @@
 //!
 //! Text arrives in deltas, and once more as a whole in the events that end a part, an item and the response.
 //! The end of a delta that may begin a secret is held back; what is left of it is sent as a delta of its own
-//! before the event that ends the text, so the events after it are numbered anew.
+//! before the event that ends the text, so the events after it are numbered anew. A delta is a text, or an
+//! object with texts in it.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -12,7 +13,7 @@ use serde_json::Value;
 use sse_stream::Sse;
 
 use super::{
-    redaction::{redact, redact_answer},
+    redaction::{drop_all_tokens, drop_tokens, redact, redact_answer},
     stream::Relay,
 };
 use crate::{
@@ -34,8 +35,10 @@ pub(super) struct ResponseEvents {
 
 struct StreamedText {
     redactor: StreamRedactor,
-    /// The last delta, with an empty text.
+    /// The last delta, with empty texts.
     last: Value,
+    /// Where the text is in its events.
+    pointer: String,
     name: Option<String>,
 }
 
@@ -50,11 +53,12 @@ impl Relay for ResponseEvents {
         let kind = kind.unwrap_or_default().to_owned();
         let mut out = String::new();
         let before = value.clone();
-        if kind.ends_with(".delta") && value.get("delta").is_some_and(Value::is_string) {
+        let is_delta = kind.ends_with(".delta");
+        redact_event(&mut value, is_delta);
+        if is_delta {
             self.redact_delta(&kind, &mut value, event.event.as_deref());
         } else {
             self.end_texts(&kind, &value, &mut out);
-            redact_event(&mut value);
         }
         self.note_end(&kind, &value);
         self.number(&mut value);
@@ -87,17 +91,30 @@ impl ResponseEvents {
         Self { metrics, ..Self::default() }
     }
 
+    /// Replaces secrets in the texts of a delta, whose other members are redacted.
     fn redact_delta(&mut self, kind: &str, value: &mut Value, name: Option<&str>) {
-        let Some(Value::String(delta)) = value.get("delta") else { return };
-        let delta = delta.clone();
-        let text = self.texts.entry(place(kind, value)).or_insert_with(|| StreamedText {
-            redactor: StreamRedactor::default(),
-            last: Value::Null,
-            name: name.map(str::to_owned),
-        });
-        value["delta"] = text.redactor.push(&delta).into();
-        text.last.clone_from(value);
-        text.last["delta"] = "".into();
+        let mut pointers = Vec::new();
+        if let Some(delta) = value.get("delta") {
+            find_texts(delta, "/delta".to_owned(), &mut pointers);
+        }
+        let mut last = value.clone();
+        for pointer in &pointers {
+            if let Some(text) = last.pointer_mut(pointer) {
+                *text = "".into();
+            }
+        }
+        let place = place(kind, value);
+        for pointer in pointers {
+            let Some(Value::String(delta)) = value.pointer_mut(&pointer) else { continue };
+            let text = self.texts.entry(format!("{place}{pointer}")).or_insert_with(|| StreamedText {
+                redactor: StreamRedactor::default(),
+                last: Value::Null,
+                pointer,
+                name: name.map(str::to_owned),
+            });
+            *delta = text.redactor.push(delta);
+            text.last.clone_from(&last);
+        }
     }
 
     /// Sends what was held back of the texts that an event ends: those of its item, or all.
@@ -111,12 +128,14 @@ impl ResponseEvents {
         };
         let number = value.get("sequence_number").and_then(Value::as_u64);
         for text in self.texts.extract_if(.., |_, text| ended(text)).map(|(_, text)| text) {
-            let StreamedText { mut redactor, mut last, name } = text;
+            let StreamedText { mut redactor, mut last, pointer, name } = text;
             let left = redactor.finish();
             if left.is_empty() {
                 continue;
             }
-            last["delta"] = left.into();
+            if let Some(text) = last.pointer_mut(&pointer) {
+                *text = left.into();
+            }
             if let Some(number) = number {
                 last["sequence_number"] = (number + self.added).into();
             }
@@ -154,14 +173,38 @@ fn place(kind: &str, value: &Value) -> String {
     format!("{kind}/{}", parts.join("/"))
 }
 
-/// Replaces secrets in an event that is not a delta.
-fn redact_event(value: &mut Value) {
+/// Finds the texts of a delta, as JSON pointers. A `type` is none.
+fn find_texts(value: &Value, pointer: String, found: &mut Vec<String>) {
+    match value {
+        Value::String(_) => found.push(pointer),
+        Value::Array(items) => {
+            for (place, item) in items.iter().enumerate() {
+                find_texts(item, format!("{pointer}/{place}"), found);
+            }
+        }
+        Value::Object(members) => {
+            for (name, member) in members.iter().filter(|(name, _)| *name != "type") {
+                let name = name.replace('~', "~0").replace('/', "~1");
+                find_texts(member, format!("{pointer}/{name}"), found);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// Replaces secrets in an event, but for the texts of a delta, and leaves out its tokens.
+fn redact_event(value: &mut Value, is_delta: bool) {
     let Some(members) = value.as_object_mut() else { return };
     for (name, member) in members {
         match name.as_str() {
             "response" => redact_answer(member),
             "type" | "item_id" => {}
-            _ => redact(member),
+            "delta" if is_delta => drop_all_tokens(member),
+            name => {
+                drop_tokens(name, member);
+                drop_all_tokens(member);
+                redact(member);
+            }
         }
     }
 }
@@ -269,6 +312,31 @@ mod tests {
             ],
         );
         assert!(!out.contains(&BODY[..5]) && !out.contains(&BODY[20..]), "{out}");
+    }
+
+    /// G11: also if a delta is an object, and in members that only some servers send.
+    #[test]
+    fn deltas_that_are_objects_are_redacted_and_have_no_tokens() {
+        let token = json!({ "token": "sk-", "logprob": -0.1, "bytes": [115, 107, 45] });
+        let delta = |text: &str| {
+            json!({ "type": "response.reasoning.delta", "output_index": 0, "item_id": "rs_1",
+                    "delta": { "type": "summary", "notes": [text] }, "logprobs": [token],
+                    "note": format!("sk-{BODY}") })
+        };
+        for cut in 1..BODY.len() {
+            let mut relay = ResponseEvents::default();
+            let events = [
+                delta("use sk-"),
+                delta(&BODY[..cut]),
+                delta(&BODY[cut..]),
+                json!({ "type": "response.output_item.done", "output_index": 0 }),
+            ];
+            let (out, values) = pass(&mut relay, &events);
+            let text: String = values.iter().filter_map(|it| it["delta"]["notes"][0].as_str()).collect();
+            assert_eq!(text, "use [redacted:model_key]");
+            assert!(!out.contains(BODY) && !out.contains("bytes"), "{out}");
+            assert_eq!((values.len(), &values[3]["delta"]["type"]), (5, &json!("summary")));
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::{
     error::{ApiError, printable},
 };
 
-const FIELD: &str = "input";
+pub(super) const FIELD: &str = "input";
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum InputItem {

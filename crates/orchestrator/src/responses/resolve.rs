@@ -11,11 +11,11 @@ use futures_util::future::try_join_all;
 use subjects::{ChatMessage, ChatRole, HandoffId};
 
 use super::{
-    input::{InputItem, item_not_found},
+    input::{FIELD, InputItem, item_not_found},
     request::{ResponseRequest, previous_not_found},
 };
 use crate::{
-    answering::{Question, Thread, stored},
+    answering::{Question, Thread, fields::check_bytes, stored},
     caller::Caller,
     error::ApiError,
     gateway::CallError,
@@ -40,7 +40,8 @@ pub(super) async fn question(
     }
 }
 
-/// Puts answers where they are referred to. Several messages of one stream are one answer.
+/// Puts answers where they are referred to. Several messages of one stream are one answer. All messages are
+/// at most as large as those of a request that repeats them: no more answers are fetched than fit.
 async fn messages(app: &App, caller: &Caller, input: &[InputItem]) -> Result<Vec<ChatMessage>, ApiError> {
     let mut items: Vec<&InputItem> = input.iter().collect();
     items.dedup_by(|item, before| match (item, before) {
@@ -50,10 +51,19 @@ async fn messages(app: &App, caller: &Caller, input: &[InputItem]) -> Result<Vec
         _ => false,
     });
     let mut messages = Vec::with_capacity(items.len());
+    let mut bytes = 0;
     for items in items.chunks(MAX_LOOKUPS) {
-        messages.extend(try_join_all(items.iter().map(|item| message(app, caller, item))).await?);
+        let found = try_join_all(items.iter().map(|item| message(app, caller, item))).await?;
+        bytes += found.iter().map(message_size).sum::<usize>();
+        check_bytes(bytes, FIELD).map_err(with_references)?;
+        messages.extend(found);
     }
     Ok(messages)
+}
+
+fn with_references(mut too_long: ApiError) -> ApiError {
+    too_long.message.push_str(" Answers that it refers to are counted as if it repeated them.");
+    too_long
 }
 
 async fn message(app: &App, caller: &Caller, item: &InputItem) -> Result<ChatMessage, ApiError> {
@@ -130,12 +140,23 @@ async fn history(app: &App, caller: &Caller, last: &Turn) -> Result<Vec<ChatMess
                 said.push(ChatMessage { role: message.role, content: message.content });
             }
         }
-        said.drain(..said.len().saturating_sub(MAX_MESSAGES));
+        drop_oldest(&mut said);
         cursor = page.next_cursor;
         if cursor.is_none() {
             return Ok(instructions.before(said));
         }
     }
+}
+
+/// Drops the oldest messages that [`combine`] has no room for.
+fn drop_oldest(said: &mut Vec<ChatMessage>) {
+    let mut bytes = 0;
+    let fits = |message: &&ChatMessage| {
+        bytes += message_size(message);
+        bytes <= MAX_MESSAGES_BYTES
+    };
+    let kept = said.iter().rev().take(MAX_MESSAGES).take_while(fits).count();
+    said.drain(..said.len() - kept);
 }
 
 /// What the system said in the last turn in which it said something.
@@ -208,6 +229,19 @@ mod tests {
         let lines = "\n".repeat(MAX_MESSAGES_BYTES / 4);
         let (request, earlier) = (said(&[(User, &lines)]), said(&[(User, &lines)]));
         assert_eq!(contents(&combine(earlier, request)), [&lines]);
+    }
+
+    #[test]
+    fn messages_without_room_are_dropped_while_they_are_read() {
+        use ChatRole::{Assistant, User};
+        let large = "x".repeat(MAX_MESSAGES_BYTES / 2);
+        let mut some =
+            said(&[(User, "1"), (Assistant, &large), (User, "2"), (Assistant, &large), (User, "3")]);
+        drop_oldest(&mut some);
+        assert_eq!(contents(&some), ["2", &large, "3"]);
+        let mut many = said(&[(User, "x"); MAX_MESSAGES + 5]);
+        drop_oldest(&mut many);
+        assert_eq!(many.len(), MAX_MESSAGES);
     }
 
     #[test]

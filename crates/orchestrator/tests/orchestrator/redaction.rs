@@ -54,6 +54,28 @@ async fn secrets_of_users_and_models_are_found_nowhere() {
     assert_stores_nothing_of(&stage, BODY);
 }
 
+/// G11: a line break that joins the parts of a message may make a value of the second one.
+#[tokio::test]
+async fn secrets_over_the_seam_of_two_parts_are_found_nowhere() {
+    const PASSWORD: &str = "hunter2-Q7rT2mZx9";
+    let stage = Stage::start([Script::say("One."), Script::say("Two.")]).await;
+    let client = stage.client();
+    let parts =
+        |kind: &str| json!([{ "type": kind, "text": "Password" }, { "type": kind, "text": PASSWORD }]);
+    let mut chat = chat_body(&[("user", "x")]);
+    chat["messages"][0]["content"] = parts("text");
+    let completion = client.send("POST", "/chat/completions", Some(chat)).await;
+    let input = json!([{ "role": "user", "content": parts("input_text") }]);
+    let body = json!({ "model": "cynodeai.pm", "input": input });
+    let response = client.send("POST", "/responses", Some(body)).await;
+    assert_eq!((completion.status, response.status), (200, 200));
+    for asked in stage.model.turns() {
+        let asked = asked.body.to_string();
+        assert!(asked.contains("[redacted:secret]") && !asked.contains(PASSWORD), "{asked}");
+    }
+    assert_stores_nothing_of(&stage, PASSWORD);
+}
+
 /// Names are stored as they are, so those with a secret are refused.
 #[tokio::test]
 async fn names_with_a_secret_are_refused_and_not_stored() {

@@ -109,6 +109,33 @@ async fn a_message_after_a_question_answers_it() {
     assert_eq!(client.send("GET", "/threads/sites", None).await.body["question"], json!(null));
 }
 
+/// All that the user says after the question is the answer, and the request's options hold for it.
+#[tokio::test]
+async fn an_answer_to_a_question_keeps_its_instructions_and_options() {
+    let stage = Stage::start([
+        Script::call("ask_user", &json!({ "question": "Which site is meant?" })),
+        Script::say("The documentation it is."),
+    ])
+    .await;
+    let client = stage.client().with("x-cynode-thread", "sites");
+    client.ask("Publish the site.").await;
+    let mut body = chat_body(&[
+        ("system", "Be brief."),
+        ("user", "Publish the site."),
+        ("assistant", "Which site is meant?"),
+        ("user", "The documentation."),
+        ("user", "Not before noon."),
+    ]);
+    (body["temperature"], body["max_tokens"]) = (json!(1.5), json!(77));
+    let answer = client.send("POST", "/chat/completions", Some(body)).await;
+    assert_eq!(answer.content(), "The documentation it is.");
+    let asked = stage.model.turns().pop().unwrap();
+    let said = asked.messages().last().unwrap()["content"].as_str().unwrap();
+    assert!(said.contains("Be brief.") && said.contains("The documentation.\nNot before noon."), "{said}");
+    let limit = asked.body.get("max_tokens").or(asked.body.get("max_completion_tokens"));
+    assert_eq!((&asked.body["temperature"], limit), (&json!(1.5), Some(&json!(77))));
+}
+
 /// Clients that send the whole conversation each time need not name a thread.
 #[tokio::test]
 async fn a_conversation_is_one_thread_without_a_name() {

@@ -215,6 +215,31 @@ async fn clients_that_repeat_the_conversation_stay_in_their_thread() {
     assert_eq!(refused.body["error"]["param"], "input[1].id");
 }
 
+/// A short request cannot make the orchestrator put together more than a long one could bring.
+#[tokio::test]
+async fn answers_that_are_referred_to_are_bounded_as_if_they_were_repeated() {
+    let long = "The sky is blue.\n".repeat(3_000);
+    let stage = Stage::start([Script::Whole(long), Script::say("Two.")]).await;
+    let client = stage.client();
+    let user = |text: &str| json!({ "role": "user", "content": text });
+    let first = ask(&client, body("first")).await;
+    let reference = json!({ "type": "item_reference", "id": first.body["output"][0]["id"] });
+    let input = |count: usize| {
+        let mut items: Vec<Value> =
+            (0..count).flat_map(|number| [user(&format!("{number}")), reference.clone()]).collect();
+        items.push(user("last"));
+        body(json!(items))
+    };
+    let refused = ask(&client, input(20)).await;
+    assert_eq!((refused.status, refused.code()), (400, "context_length_exceeded"));
+    let error = &refused.body["error"];
+    assert_eq!((&error["param"], &error["type"]), (&json!("input"), &json!("invalid_request_error")));
+    let message = error["message"].as_str().unwrap();
+    assert!(message.contains("Answers that it refers to are counted"), "{message}");
+    assert_eq!(stage.model.turns().len(), 1);
+    assert_eq!(text(&ask(&client, input(2)).await), "Two.");
+}
+
 #[tokio::test]
 async fn a_background_response_is_fetched_when_it_is_done() {
     let stage = Stage::start([slow("Here it is."), Script::Hang]).await;

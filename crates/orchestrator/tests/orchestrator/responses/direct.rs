@@ -53,6 +53,70 @@ async fn a_request_is_passed_on_without_secrets_and_so_is_the_response() {
     assert_eq!(stage.client().send("GET", "/responses/resp_1", None).await.code(), "response_not_found");
 }
 
+/// G11: also where a part alone looks like a secret, and what is left of it in the next part like none.
+#[tokio::test]
+async fn a_secret_that_is_split_over_parts_of_a_request_is_replaced() {
+    let (stage, direct) = start(Script::Json(response("Done."))).await;
+    let (first, second) = BODY.split_at(20);
+    let first = format!("My key: sk-{first}");
+    let parts = |kind: &str| json!([{ "type": kind, "text": first }, { "type": kind, "text": second }]);
+    let request = json!({ "model": "llama", "input": [{ "role": "user", "content": parts("input_text") }] });
+    ask(&stage.client(), request).await;
+    let request = json!({ "model": "llama", "messages": [{ "role": "user", "content": parts("text") }] });
+    stage.client().send("POST", "/chat/completions", Some(request)).await;
+    for asked in direct.asked() {
+        let asked = asked.body.to_string();
+        assert!(asked.contains("My key: [redacted:model_key]") && !asked.contains(second), "{asked}");
+    }
+    assert_eq!(direct.asked().len(), 2);
+}
+
+/// G11: in every text of a streamed completion, and before its end.
+#[tokio::test]
+async fn a_secret_that_is_split_over_chunks_is_replaced_in_every_text() {
+    let secret = format!("sk-{BODY}");
+    let chunk = |delta: Value, finish: Option<&str>| {
+        json!({ "id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "llama-8b",
+                "choices": [{ "index": 0, "delta": delta, "finish_reason": finish,
+                              "logprobs": { "content": [{ "token": delta.to_string(), "logprob": -1 }] } }] })
+        .to_string()
+    };
+    let in_pieces = |delta: &dyn Fn(&str) -> Value| -> Vec<String> {
+        let pieces = secret.as_bytes().chunks(5);
+        pieces.map(|piece| chunk(delta(&String::from_utf8_lossy(piece)), None)).collect()
+    };
+    let mut events = in_pieces(&|text| json!({ "reasoning_content": text }));
+    events.extend(in_pieces(&|text| json!({ "content": text })));
+    events.extend(in_pieces(&|text| {
+        json!({ "tool_calls": [{ "index": 0, "id": "call_1", "type": "function",
+                                 "function": { "name": "put", "arguments": text } }] })
+    }));
+    events.push(chunk(json!({}), Some("tool_calls")));
+    let (stage, _direct) = start(Script::Raw(events)).await;
+    let request =
+        json!({ "model": "llama", "stream": true, "messages": [{ "role": "user", "content": "hi" }] });
+    let mut stream = stage.client().open("/chat/completions", &request).await.unwrap();
+    let (mut texts, mut finish) = ([const { String::new() }; 3], Value::Null);
+    loop {
+        let chunk = match stream.next().await {
+            ChatEvent::Data(chunk) => chunk,
+            ChatEvent::Comment(_) => continue,
+            ChatEvent::Done => break,
+            other => panic!("a chunk, not {other:?}"),
+        };
+        assert_eq!(finish, Value::Null, "nothing follows the reason: {chunk}");
+        let (choice, all) = (&chunk["choices"][0], chunk.to_string());
+        assert!(!all.contains(&BODY[..10]) && choice["logprobs"].is_null(), "{chunk}");
+        let places = ["/delta/reasoning_content", "/delta/content", "/delta/tool_calls/0/function/arguments"];
+        for (text, place) in texts.iter_mut().zip(places) {
+            text.push_str(choice.pointer(place).and_then(Value::as_str).unwrap_or_default());
+        }
+        finish = choice["finish_reason"].clone();
+    }
+    assert_eq!(texts, ["[redacted:model_key]"; 3].map(str::to_owned));
+    assert_eq!(finish, "tool_calls");
+}
+
 #[tokio::test]
 async fn a_secret_that_is_split_over_deltas_is_replaced_in_every_event() {
     let text = format!("Use sk-{BODY} now, or sk-{BODY}");
