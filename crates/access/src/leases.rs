@@ -69,7 +69,7 @@ impl Leases {
         let Ok(profile) = profile else { return Ok(LeaseStanding::Unknown) };
         // The signed text leaves out `default`.
         let lease = Lease { profile, ..lease };
-        let now = clock::latest(clock::now());
+        let now = clock::of_leases();
         Ok(LeaseStanding::at(lease, now, row.renewable_until, row.revoked_at.is_some()))
     }
 

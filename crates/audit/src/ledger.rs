@@ -133,7 +133,8 @@ impl Ledger {
     pub async fn end(&self, record: Record, announcement: Announcement) -> Result<(), Unrecorded> {
         let (done, answered) = oneshot::channel();
         let (done, deadline) = (Some(done), self.deadline());
-        let message = Message::End(End { record, announcement, done, deadline, was_tried: false });
+        let (was_tried, is_overdue) = (false, false);
+        let message = Message::End(End { record, announcement, done, deadline, was_tried, is_overdue });
         self.messages.send(message).await.map_err(|_| Unrecorded)?;
         match timeout_at(deadline, answered).await {
             Ok(Ok(())) => Ok(()),

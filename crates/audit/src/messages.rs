@@ -46,6 +46,8 @@ pub(super) struct End {
     pub(super) deadline: Instant,
     /// An earlier attempt failed and may have been committed nevertheless.
     pub(super) was_tried: bool,
+    /// The call has not ended, and its row says that its outcome is unknown.
+    pub(super) is_overdue: bool,
 }
 
 impl End {

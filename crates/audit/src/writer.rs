@@ -130,7 +130,7 @@ impl Writer {
     fn enqueue(&mut self, message: Message) {
         match message {
             Message::Begin(begin) => self.begins.push(begin),
-            Message::End(end) => self.ends.push(end),
+            Message::End(end) => self.enqueue_end(end),
             Message::Overdue(done) => {
                 let log = self.in_flight_log.as_ref();
                 let overdue = log.map(|log| log.overdue(clock::now())).unwrap_or_default();
@@ -144,9 +144,21 @@ impl Writer {
                     done: None,
                     deadline,
                     was_tried: true,
+                    is_overdue: true,
                 }));
                 reply(done, count);
             }
+        }
+    }
+
+    /// Adds the row of a call. If the call was overdue and that row still waits, it takes its place.
+    fn enqueue_end(&mut self, end: End) {
+        let is_replaced = |other: &End| other.is_overdue && other.record.call_id == end.record.call_id;
+        let place = self.ends.iter().position(is_replaced);
+        match place.and_then(|place| self.ends.get_mut(place)) {
+            // The row that waited may have been committed.
+            Some(overdue) => *overdue = End { was_tried: true, ..end },
+            None => self.ends.push(end),
         }
     }
 
@@ -322,3 +334,6 @@ async fn within_patience<T>(
     let patience = store.patience();
     timeout(patience, work).await.unwrap_or(Err(WriteError::TimedOut(patience)))
 }
+
+#[cfg(test)]
+mod tests;

@@ -51,14 +51,13 @@ impl LeaseIssuer {
     pub async fn issue(
         &self,
         db: &DatabaseExecutor<'_>,
-        now: i64,
         new: NewLease,
     ) -> Result<(lease::Model, Issued), ToolError> {
         let profile = match &new.lease.user_id {
             Some(user) => profiles::of_user(db, user.as_str()).await?,
             None => None,
         };
-        self.issue_with(db, now, new, profile).await
+        self.issue_with(db, new, profile).await
     }
 
     /// Stores a new lease with a memory profile and returns it with its row. If the lease under which it is
@@ -66,11 +65,11 @@ impl LeaseIssuer {
     pub(super) async fn issue_with(
         &self,
         db: &DatabaseExecutor<'_>,
-        now: i64,
         new: NewLease,
         profile: Option<MemoryProfile>,
     ) -> Result<(lease::Model, Issued), ToolError> {
         let NewLease { lease: wanted, parent_id, issued_by } = new;
+        let now = clock::of_leases();
         check_wanted(&wanted)?;
         let user_id = wanted.user_id.as_ref().map(ToString::to_string);
         let user_id = user_id.ok_or_else(|| ToolError::Invalid("name the `user_id`".to_owned()))?;
@@ -78,7 +77,7 @@ impl LeaseIssuer {
         let lifetime = self.limit("lifetime_seconds", wanted.lifetime_seconds, self.lifetime)?;
         let renewable = self.limit("renewable_seconds", wanted.renewable_seconds, self.renewable_for)?;
         let parent = match &parent_id {
-            Some(id) => Some(lock_valid(db, id, now).await?),
+            Some(id) => Some(lock_valid(db, id).await?),
             None => None,
         };
         let parent_ends = parent.as_ref().map_or(i64::MAX, |parent| parent.renewable_until);
@@ -153,10 +152,9 @@ impl LeaseIssuer {
     pub(super) async fn renew(
         &self,
         db: &DatabaseExecutor<'_>,
-        now: i64,
         own: &Lease,
     ) -> Result<(i64, Issued), ToolError> {
-        let id = &own.lease_id;
+        let (id, now) = (&own.lease_id, clock::of_leases());
         let found = lease::Entity::find_by_id(id).lock_exclusive().one(db).await?;
         let is_renewable = |row: &lease::Model| row.revoked_at.is_none() && row.renewable_until > now;
         let row = found.filter(is_renewable).ok_or_else(|| ToolError::not_found("lease", id))?;
@@ -289,11 +287,8 @@ pub(super) fn to_lease(row: &lease::Model) -> Result<Lease, ToolError> {
 
 /// Locks a lease that was not revoked, until the transaction ends, and returns it: such as one under which
 /// another one is issued.
-pub(super) async fn lock_valid(
-    db: &DatabaseExecutor<'_>,
-    id: &str,
-    now: i64,
-) -> Result<lease::Model, ToolError> {
+pub(super) async fn lock_valid(db: &DatabaseExecutor<'_>, id: &str) -> Result<lease::Model, ToolError> {
+    let now = clock::of_leases();
     let found = lease::Entity::find_by_id(id).lock_exclusive().one(db).await?;
     let is_valid = |row: &lease::Model| row.revoked_at.is_none() && row.renewable_until > now;
     found.filter(is_valid).ok_or_else(|| ToolError::not_found("lease", id))

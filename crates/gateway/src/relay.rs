@@ -1,10 +1,12 @@
-//! Publishes the messages of the outbox, in order per key, and removes those that their streams have.
+//! Publishes the messages of the outbox, in order per key, and removes those that their streams have. The
+//! messages of different keys are published concurrently, as far as [`lanes`] permits.
 //!
 //! Every gateway on a store runs a relay, and none of them is the leader. Each publishes the next message
 //! with a key only when the stream has the one before it, whichever relay published that, and a message has
 //! the same id however often it is published. So the order holds, and no message is stored twice.
 
 mod conditional;
+mod lanes;
 mod request;
 
 use std::{
@@ -15,34 +17,33 @@ use std::{
 };
 
 use broker::{Broker, Chain, Expect, OnDemand, PublishError, ReadError};
-use futures_util::{StreamExt, stream};
+use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 use sea_orm::DbErr;
 use store::{NO_STREAM, Outbox, SendIf, Store, clock, entity::outbox};
 use subjects::headers;
 use tokio::{
     select,
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep_until, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use self::lanes::{Lanes, Run};
 use crate::metrics::Metrics;
 
-/// The first pause after a round without messages. It doubles up to [`MAX_PAUSE`], and starts anew when a
-/// message is added.
+/// The first pause after a look that found no messages. It doubles up to [`MAX_PAUSE`], and starts anew when
+/// a message is added or published.
 const MIN_PAUSE: Duration = Duration::from_millis(2);
 const MAX_PAUSE: Duration = Duration::from_secs(1);
-/// The pause after a failure.
+/// The pause while NATS or the store is not available.
 const FAILURE_PAUSE: Duration = Duration::from_secs(1);
 /// How often the messages that wait are counted.
 const COUNT_INTERVAL: Duration = Duration::from_secs(1);
-/// Messages in one round.
-const BATCH: u64 = 256;
-/// Keys whose messages are published concurrently.
-const KEYS_AT_ONCE: usize = 16;
+/// Messages that are read, and that are removed, at once.
+const BATCH: usize = 256;
 const STREAM_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why a round could not be finished, or a key goes no further.
+/// Why messages cannot be looked for, or a key goes no further.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error(transparent)]
@@ -57,6 +58,23 @@ enum Failure {
     Look(String, #[source] ReadError),
     #[error("no worker answers on {0}")]
     NoAnswer(String),
+}
+
+impl Failure {
+    /// Returns whether it says nothing about other messages of the subject.
+    fn is_of_one_message(&self) -> bool {
+        matches!(self, Self::Publish(_, PublishError::TooLarge))
+    }
+}
+
+/// What became of a run.
+#[derive(Debug)]
+struct Ended {
+    key: String,
+    subject: String,
+    /// The messages that their stream has.
+    published: Vec<i64>,
+    outcome: Result<(), Failure>,
 }
 
 /// Publishes the messages of the outbox.
@@ -78,93 +96,116 @@ impl Relay {
     /// Publishes until `stop` is cancelled. What waits then is published after the next start, or by another
     /// gateway.
     pub(crate) async fn run(self, stop: CancellationToken) {
-        let mut pause = MIN_PAUSE;
-        let mut failing = FailingKeys::default();
-        let (mut counted_at, mut is_failing) = (None::<Instant>, false);
+        let (mut lanes, mut looks) = (Lanes::default(), Looks::new());
+        let mut publishing = FuturesUnordered::new();
         while !stop.is_cancelled() {
-            let counts = counted_at.is_none_or(|at| at.elapsed() >= COUNT_INTERVAL);
-            if counts {
-                counted_at = Some(Instant::now());
+            if looks.is_due() && lanes.has_room() {
+                match self.look(&mut lanes, &mut looks).await {
+                    Ok(Some((broker, runs))) => {
+                        for run in runs {
+                            publishing.push(self.publish_run(broker.clone(), run, &stop));
+                        }
+                    }
+                    Ok(None) => {}
+                    Err(error) => looks.fail(&error),
+                }
             }
-            let round = self.publish_round(&mut failing, counts).await;
-            if let (Err(error), false) = (&round, is_failing) {
-                warn!(error = %Chain(error), "Messages of the outbox wait; retrying.");
-            } else if is_failing && round.is_ok() {
-                info!("Messages of the outbox are published again.");
+            let ended = select! {
+                biased;
+                () = stop.cancelled() => break,
+                ended = publishing.next(), if !publishing.is_empty() => ended,
+                () = self.outbox.added() => {
+                    looks.hurry(!publishing.is_empty());
+                    None
+                }
+                () = sleep_until(looks.at), if lanes.has_room() => None,
+            };
+            let Some(ended) = ended else { continue };
+            let mut all = vec![ended];
+            while let Some(Some(ended)) = publishing.next().now_or_never() {
+                all.push(ended);
             }
-            is_failing = round.is_err();
-            match round {
-                Ok(0) => select! {
-                    () = stop.cancelled() => return,
-                    () = self.outbox.added() => pause = MIN_PAUSE,
-                    () = sleep(pause) => pause = (pause * 2).min(MAX_PAUSE),
-                },
-                Ok(_) => pause = MIN_PAUSE,
-                Err(_) => select! {
-                    () = stop.cancelled() => return,
-                    () = sleep(FAILURE_PAUSE) => {}
-                },
+            looks.hurry(true);
+            if let Err(error) = self.settle(&mut lanes, all).await {
+                looks.fail(&error);
+            }
+        }
+        // What is sent already is removed, so that it is not sent again after the next start.
+        while let Some(ended) = publishing.next().await {
+            if let Err(error) = self.settle(&mut lanes, vec![ended]).await {
+                warn!(error = %Chain(&error), "Published messages not removed; they are sent again.");
             }
         }
     }
 
-    /// Publishes one batch. Returns how many messages were published.
-    async fn publish_round(&self, failing: &mut FailingKeys, counts: bool) -> Result<usize, Failure> {
-        if counts {
+    /// Reads the oldest messages that may be published, and returns those for which there is a lane.
+    async fn look(
+        &self,
+        lanes: &mut Lanes,
+        looks: &mut Looks,
+    ) -> Result<Option<(Arc<Broker>, Vec<Run>)>, Failure> {
+        if looks.counts() {
             self.metrics.set_outbox(&self.store.waiting_messages().await?);
         }
-        let batch = self.store.oldest_messages(failing.paused(), BATCH).await?;
+        let left_out = lanes.left_out(Instant::now());
+        let limit = u64::try_from(BATCH).unwrap_or(u64::MAX);
+        let batch = self.store.oldest_messages(left_out.keys, left_out.subjects, limit).await?;
         if batch.is_empty() {
-            return Ok(0);
+            looks.found_none(lanes);
+            return Ok(None);
         }
-        let broker = self.nats.broker().await?;
-        let mut by_key: BTreeMap<String, Vec<outbox::Model>> = BTreeMap::new();
-        for message in batch {
-            by_key.entry(message.ordering.clone()).or_default().push(message);
+        let is_full = batch.len() >= BATCH;
+        let broker = Arc::new(self.nats.broker().await?);
+        let runs = lanes.start(batch, Instant::now());
+        match runs.is_empty() {
+            true => looks.found_none(lanes),
+            false => looks.found_some(lanes, is_full),
         }
-        let publishing = by_key.into_iter().map(|(key, messages)| {
-            let broker = &broker;
-            async move { (key, self.publish_in_order(broker, messages).await) }
-        });
-        let mut publishing = stream::iter(publishing).buffer_unordered(KEYS_AT_ONCE);
-        let mut published = Vec::new();
-        while let Some((key, (ids, ended))) = publishing.next().await {
-            published.extend(ids);
-            if ended.is_err() {
-                // A stream may have been deleted.
-                self.windows().clear();
-            }
-            failing.record(&key, ended);
-        }
-        drop(publishing);
-        let count = published.len();
-        if count > 0 {
-            self.store.remove_messages(published).await?;
-            self.metrics.outbox_published.inc_by(u64::try_from(count).unwrap_or(u64::MAX));
-        }
-        Ok(count)
+        Ok(Some((broker, runs)))
     }
 
-    /// Publishes messages until one fails. Returns the ids of those that their streams have.
-    async fn publish_in_order(
-        &self,
-        broker: &Broker,
-        messages: Vec<outbox::Model>,
-    ) -> (Vec<i64>, Result<(), Failure>) {
-        let mut stored = Vec::with_capacity(messages.len());
-        for message in messages {
-            let id = message.id;
-            let published = if message.stream == NO_STREAM {
-                request::send(broker, &message).await
-            } else {
-                self.publish_stored(broker, message).await
-            };
-            if let Err(failure) = published {
-                return (stored, Err(failure));
-            }
-            stored.push(id);
+    /// Removes the messages that are published, and frees their lanes.
+    async fn settle(&self, lanes: &mut Lanes, ended: Vec<Ended>) -> Result<(), Failure> {
+        let published: Vec<i64> = ended.iter().flat_map(|run| run.published.iter().copied()).collect();
+        let removed = self.remove(&published).await;
+        let now = Instant::now();
+        for run in &ended {
+            lanes.end(&run.key, &run.subject, run.outcome.as_ref().err(), now);
         }
-        (stored, Ok(()))
+        removed
+    }
+
+    async fn remove(&self, published: &[i64]) -> Result<(), Failure> {
+        for ids in published.chunks(BATCH) {
+            self.store.remove_messages(ids.to_vec()).await?;
+            self.metrics.outbox_published.inc_by(u64::try_from(ids.len()).unwrap_or(u64::MAX));
+        }
+        Ok(())
+    }
+
+    /// Publishes the messages of a run in order until one fails, or the gateway stops.
+    async fn publish_run(&self, broker: Arc<Broker>, run: Run, stop: &CancellationToken) -> Ended {
+        let Run { key, subject, messages } = run;
+        let mut published = Vec::with_capacity(messages.len());
+        let mut outcome = Ok(());
+        for message in messages {
+            if stop.is_cancelled() {
+                break;
+            }
+            let (id, stream) = (message.id, message.stream.clone());
+            outcome = if stream == NO_STREAM {
+                request::send(&broker, &message).await
+            } else {
+                self.publish_stored(&broker, message).await
+            };
+            if outcome.is_err() {
+                // The stream may have been deleted.
+                self.windows().remove(&stream);
+                break;
+            }
+            published.push(id);
+        }
+        Ended { key, subject, published, outcome }
     }
 
     async fn publish_stored(&self, broker: &Broker, message: outbox::Model) -> Result<(), Failure> {
@@ -204,30 +245,66 @@ impl Relay {
     }
 }
 
-/// Keys whose last publish failed, and when to try them again. They do not delay the others.
-#[derive(Debug, Default)]
-struct FailingKeys(HashMap<String, Instant>);
+/// When the relay looks for messages.
+#[derive(Debug)]
+struct Looks {
+    at: Instant,
+    pause: Duration,
+    counted_at: Option<Instant>,
+    is_failing: bool,
+}
 
-impl FailingKeys {
-    /// Returns the keys that are not to be tried yet.
-    fn paused(&self) -> Vec<String> {
-        let now = Instant::now();
-        self.0.iter().filter(|(_, until)| **until > now).map(|(key, _)| key.clone()).collect()
+impl Looks {
+    fn new() -> Self {
+        Self { at: Instant::now(), pause: MIN_PAUSE, counted_at: None, is_failing: false }
     }
 
-    fn record(&mut self, key: &str, ended: Result<(), Failure>) {
-        match ended {
-            Ok(()) => {
-                if self.0.remove(key).is_some() {
-                    info!(key, "Messages of the outbox are published again.");
-                }
-            }
-            Err(error) => {
-                let until = Instant::now() + FAILURE_PAUSE;
-                if self.0.insert(key.to_owned(), until).is_none() {
-                    warn!(key, error = %Chain(&error), "Messages of the outbox wait; retrying.");
-                }
-            }
+    fn is_due(&self) -> bool {
+        self.at <= Instant::now()
+    }
+
+    /// Returns whether the messages that wait are to be counted now, and notes that they are.
+    fn counts(&mut self) -> bool {
+        let counts = self.counted_at.is_none_or(|at| at.elapsed() >= COUNT_INTERVAL);
+        if counts {
+            self.counted_at = Some(Instant::now());
+        }
+        counts
+    }
+
+    /// Notes that there may be messages. While others are published, several such notes lead to one look.
+    fn hurry(&mut self, is_busy: bool) {
+        self.pause = MIN_PAUSE;
+        if !self.is_failing {
+            let wait = if is_busy { MIN_PAUSE } else { Duration::ZERO };
+            self.at = self.at.min(Instant::now() + wait);
+        }
+    }
+
+    fn found_none(&mut self, lanes: &Lanes) {
+        let wait = self.pause;
+        self.pause = (self.pause * 2).min(MAX_PAUSE);
+        self.succeed(lanes, wait);
+    }
+
+    /// Notes that messages were found; if `has_more`, others may follow them.
+    fn found_some(&mut self, lanes: &Lanes, has_more: bool) {
+        self.pause = MIN_PAUSE;
+        self.succeed(lanes, if has_more { Duration::ZERO } else { MIN_PAUSE });
+    }
+
+    fn succeed(&mut self, lanes: &Lanes, wait: Duration) {
+        let now = Instant::now();
+        self.at = lanes.next_due(now).map_or(now + wait, |due| due.min(now + wait));
+        if std::mem::take(&mut self.is_failing) {
+            info!("Messages of the outbox are published again.");
+        }
+    }
+
+    fn fail(&mut self, error: &Failure) {
+        self.at = Instant::now() + FAILURE_PAUSE;
+        if !std::mem::replace(&mut self.is_failing, true) {
+            warn!(error = %Chain(error), "Messages of the outbox wait; retrying.");
         }
     }
 }

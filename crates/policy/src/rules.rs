@@ -1,5 +1,7 @@
 //! Access rules: administrators' rules about caller, tool and arguments.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -70,14 +72,12 @@ impl Condition {
     }
 
     fn find<'v>(&self, arguments: &'v Map<String, Value>) -> Option<&'v Value> {
-        let (first, rest) = match self.argument.trim_start_matches('/').split_once('/') {
-            Some((first, rest)) => (first, Some(rest)),
-            None => (self.argument.trim_start_matches('/'), None),
-        };
-        arguments.get(first).and_then(|value| match rest {
-            Some(rest) => value.pointer(&format!("/{rest}")),
-            None => Some(value),
-        })
+        // A name may begin with a slash, escaped, and an argument may have an empty name.
+        let pointer = self.argument.strip_prefix('/').unwrap_or(&self.argument);
+        match pointer.split_once('/') {
+            Some((first, rest)) => arguments.get(&*unescaped(first))?.pointer(&format!("/{rest}")),
+            None => arguments.get(&*unescaped(pointer)),
+        }
     }
 
     fn is_about_urls(&self) -> bool {
@@ -109,6 +109,14 @@ impl Condition {
     }
 }
 
+/// Returns the name that a segment of a JSON pointer stands for: `~1` is a slash, `~0` a tilde.
+fn unescaped(segment: &str) -> Cow<'_, str> {
+    match segment.contains('~') {
+        true => Cow::Owned(segment.replace("~1", "/").replace("~0", "~")),
+        false => Cow::Borrowed(segment),
+    }
+}
+
 /// Returns the first rule that applies to a call.
 pub(super) fn first_applicable<'r>(
     rules: &'r [Rule],
@@ -117,4 +125,105 @@ pub(super) fn first_applicable<'r>(
     arguments: &Map<String, Value>,
 ) -> Option<&'r Rule> {
     rules.iter().find(|rule| rule.applies(caller, tool, arguments))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn argument_is_found_by_its_json_pointer() {
+        let arguments = json!({
+            "url": "plain",
+            "a": { "b": "inner", "": "empty inner", "c/d": "slash inner" },
+            "a/b": "slash",
+            "m~n": "tilde",
+            "~1": "tilde and one",
+            "/url": "leading slash",
+            "": { "url": "below the empty name" },
+            "list": ["first", "second"],
+        });
+        let Value::Object(arguments) = arguments else { panic!() };
+        for (pointer, expected) in [
+            ("/url", Some("plain")),
+            ("url", Some("plain")),
+            ("/a/b", Some("inner")),
+            ("/a/", Some("empty inner")),
+            ("/a/c~1d", Some("slash inner")),
+            ("/a~1b", Some("slash")),
+            ("/m~0n", Some("tilde")),
+            ("/~01", Some("tilde and one")),
+            ("/~1url", Some("leading slash")),
+            // Only one slash introduces the first segment: the second ends an empty one.
+            ("//url", Some("below the empty name")),
+            ("/list/1", Some("second")),
+            ("/list/2", None),
+            ("/missing", None),
+            ("/missing/b", None),
+            ("/url/b", None),
+        ] {
+            let condition = Condition { argument: pointer.to_owned(), glob: "*".to_owned() };
+            assert_eq!(condition.find(&arguments), expected.map(Value::from).as_ref(), "{pointer}");
+        }
+    }
+
+    #[test]
+    fn rule_about_an_argument_with_an_escaped_name_applies() {
+        let Value::Object(arguments) = json!({ "a/b": "secret", "m~n": "secret" }) else { panic!() };
+        for argument in ["/a~1b", "/m~0n"] {
+            let condition = Condition { argument: argument.to_owned(), glob: "sec*".to_owned() };
+            assert!(condition.holds(Effect::Deny, "db.task.get", &arguments), "{argument}");
+            assert!(condition.holds(Effect::Allow, "db.task.get", &arguments), "{argument}");
+        }
+    }
+
+    /// Whatever a fetcher reads as a host is compared with the rules about it.
+    #[test]
+    fn rule_about_a_host_applies_to_every_spelling_of_it() {
+        let condition = Condition { argument: "/url".to_owned(), glob: "https://93.184.216.34*".to_owned() };
+        for arguments in [
+            json!({ "host": "1572395042" }),
+            json!({ "host": 1_572_395_042 }),
+            json!({ "url": 1_572_395_042 }),
+            json!({ "server": 1_572_395_042 }),
+            json!({ "remoteAddress": "0x5db8d822" }),
+            json!({ "ips": ["0135.0270.0330.042"] }),
+            json!({ "note": "0x5db8d822" }),
+            json!({ "note": "%39%33.184.216.34/x" }),
+            json!({ "note": "93.184\t.216.34" }),
+            json!({ "note": "/\t/93.184.216.34/x" }),
+            json!({ "note": "ht\ttps://93.184.216.34/" }),
+            json!({ "93.184.216.34": true }),
+            json!({ "https://93.184.216.34/": true }),
+        ] {
+            let Value::Object(map) = &arguments else { panic!() };
+            assert!(condition.holds(Effect::Deny, "web.fetch", map), "{arguments}");
+        }
+        for arguments in [
+            json!({ "port": 1_572_395_042 }),
+            json!({ "note": "1572395042" }),
+            json!({ "count": 1_572_395_042 }),
+            json!({ "host": "example.com", "port": 8080 }),
+        ] {
+            let Value::Object(map) = &arguments else { panic!() };
+            assert!(!condition.holds(Effect::Deny, "web.fetch", map), "{arguments}");
+        }
+    }
+
+    #[test]
+    fn rule_that_allows_a_host_is_kept_by_arguments_that_are_no_hosts() {
+        let condition = Condition { argument: "/url".to_owned(), glob: "https://docs.example/*".to_owned() };
+        for (arguments, expected) in [
+            (json!({ "url": "https://docs.example/a", "server": "eu", "port": 443 }), true),
+            (json!({ "url": "https://docs.example/a", "proxies": { "retries": 3 } }), true),
+            (json!({ "url": "https://docs.example/a", "server": "other.example" }), false),
+            (json!({ "url": "https://docs.example/a", "host": 1_572_395_042 }), false),
+            (json!({ "url": "https://docs.example/a", "https://other.example/": 1 }), false),
+        ] {
+            let Value::Object(map) = &arguments else { panic!() };
+            assert_eq!(condition.holds(Effect::Allow, "web.fetch", map), expected, "{arguments}");
+        }
+    }
 }

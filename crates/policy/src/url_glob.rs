@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use percent_encoding::percent_decode_str;
 use url::{Position, Url};
 
-use super::pattern::glob;
+use super::{pattern::glob, urls};
 
 /// Layers of percent-encoding to decode: a chain of servers may decode one layer each.
 const MAX_DECODED_LAYERS: usize = 3;
@@ -27,7 +27,8 @@ pub(super) fn denies(pattern: &str, text: &str, bare: bool) -> bool {
     }
     let mut urls: Vec<Url> = parse_url(text).into_iter().collect();
     if bare && urls.is_empty() {
-        let rest = text.trim().trim_start_matches(['/', '\\']);
+        let text = urls::without_ignored(text);
+        let rest = text.trim_start_matches(['/', '\\']);
         urls.extend(["http", "https"].iter().filter_map(|scheme| parse_url(&format!("{scheme}://{rest}"))));
     }
     let patterns = patterns(pattern);

@@ -4,11 +4,19 @@
 //! its schema does not declare as such. Only the fetcher, an upstream, can check what a name resolves to and
 //! where a redirect leads.
 
-use std::net::{IpAddr, Ipv4Addr};
+mod bare_host;
+mod role;
+
+use std::net::IpAddr;
 
 use serde_json::{Map, Value};
 use url::{Host, Url};
 
+pub(super) use self::bare_host::without_ignored;
+use self::{
+    bare_host::{BareHost, number_text},
+    role::Role,
+};
 use super::{addresses::is_public_address, url_glob};
 
 /// Prefixes of the names of tools that fetch URLs from their arguments.
@@ -32,23 +40,13 @@ const INTERNAL_DOMAINS: [&str; 11] = [
     "svc",
 ];
 
-/// What the name of an argument implies about its value.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Role {
-    /// It must be a public URL.
-    Url,
-    /// It must be a public host name.
-    HostName,
-    Other,
-}
-
 pub(super) fn is_fetcher(tool: &str) -> bool {
     FETCHERS.iter().any(|prefix| tool.starts_with(prefix))
 }
 
 /// Returns whether the name of an argument announces a URL, as `url`, `URLs` or `image-uri` do.
 pub(super) fn is_url_name(name: &str) -> bool {
-    role(name) == Role::Url
+    Role::of(name) == Role::Url
 }
 
 /// Returns the name of the first argument with a URL that no agent may have fetched.
@@ -57,30 +55,33 @@ pub(super) fn find_forbidden(tool: &str, arguments: &Map<String, Value>) -> Opti
         return None;
     }
     let is_wrong = |(name, value): &(&String, &Value)| {
-        is_forbidden_text(name, Role::Other) || is_forbidden(value, role(name), 0)
+        is_forbidden_text(name, Role::Other) || is_forbidden(value, Role::of(name), 0)
     };
     arguments.iter().find(is_wrong).map(|(name, _)| reported_name(name))
 }
 
-/// Returns every string, at any depth, that a fetcher would read as a URL; with `bare`, also strings that it
-/// may read as a URL without a scheme.
+/// Returns every text, at any depth, that a fetcher would read as a URL; with `bare`, also texts that it may
+/// read as a URL without a scheme. Names of arguments count as well.
 pub(super) fn all_urls(arguments: &Map<String, Value>, bare: bool) -> Vec<String> {
     let mut found = Vec::new();
+    let mut add = |text: &str, role: Role| {
+        let is_url = matches!(role, Role::Url | Role::HostName)
+            || url_glob::parse_url(text).is_some()
+            || is_protocol_relative(text)
+            || ((bare || role == Role::MaybeHost) && looks_like_a_host(text, role));
+        if is_url {
+            found.push(text.to_owned());
+        }
+    };
     for (name, value) in arguments {
-        collect(value, role(name), 0, &mut |text, role| {
-            let is_url = role != Role::Other
-                || url_glob::parse_url(text).is_some()
-                || is_protocol_relative(text)
-                || (bare && looks_like_a_host(text));
-            if is_url {
-                found.push(text.to_owned());
-            }
-        });
+        add(name, Role::Other);
+        collect(value, Role::of(name), 0, &mut add);
     }
     found
 }
 
-/// Calls `found` with every string in a value and the role that its name gives it.
+/// Calls `found` with every text in a value and the role that its name gives it. A number is a text where
+/// hosts or URLs are expected.
 fn collect(value: &Value, role: Role, nested: usize, found: &mut impl FnMut(&str, Role)) {
     match value {
         Value::String(text) => {
@@ -89,37 +90,48 @@ fn collect(value: &Value, role: Role, nested: usize, found: &mut impl FnMut(&str
                 collect(&inner, role, nested + 1, found);
             }
         }
+        Value::Number(number) if role != Role::Other => found(&number_text(number), role),
         Value::Array(values) => values.iter().for_each(|value| collect(value, role, nested, found)),
         Value::Object(members) => {
             for (name, value) in members {
                 found(name, Role::Other);
-                collect(value, role_in(role, name), nested, found);
+                collect(value, role.of_member(name, value), nested, found);
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
-/// Returns whether a text could be a host: `intranet.example/x` could, a single word like `intranet` could
-/// not.
-fn looks_like_a_host(text: &str) -> bool {
-    let text = text.trim();
+/// Returns whether a text could be a host: `intranet.example/x` and `0x7f000001` could, a single word like
+/// `intranet` could not.
+fn looks_like_a_host(text: &str, role: Role) -> bool {
+    let text = without_ignored(text);
+    // A path, if it is not relative to a protocol.
+    if text.starts_with(['/', '\\']) {
+        return false;
+    }
     let host = text.split(['/', '\\', '?', '#']).next().unwrap_or_default();
-    !host.contains(char::is_whitespace) && host.contains(['.', '\u{3002}', '\u{ff0e}', '\u{ff61}', ':'])
+    let has_separator = host.contains(['.', '\u{3002}', '\u{ff0e}', '\u{ff61}', ':']);
+    (has_separator && !host.contains(char::is_whitespace))
+        || BareHost::read(&text).iter().any(|host| {
+            host.is_address(role.expects_host()) || host.domain().is_some_and(|name| name.contains('.'))
+        })
 }
 
 fn is_forbidden(value: &Value, role: Role, nested: usize) -> bool {
     match value {
         Value::Null | Value::Bool(_) => false,
         // 2130706433 is 127.0.0.1.
-        Value::Number(_) => role == Role::Url,
+        Value::Number(number) => {
+            role == Role::Url || (role.expects_host() && is_internal_url(&number_text(number), role))
+        }
         Value::String(text) => {
             is_forbidden_text(text, role)
                 || parse_nested_json(text, nested).is_some_and(|inner| is_forbidden(&inner, role, nested + 1))
         }
         Value::Array(values) => values.iter().any(|value| is_forbidden(value, role, nested)),
         Value::Object(members) => members.iter().any(|(name, value)| {
-            is_forbidden_text(name, Role::Other) || is_forbidden(value, role_in(role, name), nested)
+            is_forbidden_text(name, Role::Other) || is_forbidden(value, role.of_member(name, value), nested)
         }),
     }
 }
@@ -128,60 +140,38 @@ fn is_forbidden_text(text: &str, role: Role) -> bool {
     match role {
         Role::Url => !is_public(text),
         Role::HostName => !is_public(text) && !is_public(&format!("https://{}", text.trim())),
-        Role::Other => is_internal_url(text),
+        Role::MaybeHost | Role::Other => is_internal_url(text, role),
     }
 }
 
 /// Returns whether a text, which need not be a URL, is the URL of an internal host.
-fn is_internal_url(text: &str) -> bool {
+fn is_internal_url(text: &str, role: Role) -> bool {
     if let Ok(url) = Url::parse(text)
         && (url.has_host() || url.scheme() == "file")
     {
         return !is_public(text);
     }
-    let text = text.trim();
-    if is_protocol_relative(text) {
+    let text = without_ignored(text);
+    if is_protocol_relative(&text) {
         return !is_public(&format!("https:{}", text.replace('\\', "/")));
+    }
+    // A path: it is resolved at the host of another URL.
+    if text.starts_with(['/', '\\']) {
+        return false;
     }
     // Many fetchers accept `10.0.0.8/x` and `localhost:8080` as URLs; `10` and `intranet` may be ordinary
     // words.
-    let host = text.split(['/', '\\', '?', '#']).next().unwrap_or_default();
-    let Ok(url) = Url::parse(&format!("http://{host}")) else { return false };
-    let is_address = match url.host() {
-        Some(Host::Ipv4(_)) => host.split(':').next().is_some_and(|host| host.parse::<Ipv4Addr>().is_ok()),
-        Some(Host::Ipv6(_)) => true,
-        Some(Host::Domain(name)) => is_internal_name(name),
-        None => false,
-    };
-    is_address && !is_public(url.as_str())
+    BareHost::read(&text).iter().any(|host| {
+        let is_host = host.is_address(role.expects_host()) || host.domain().is_some_and(is_internal_name);
+        is_host && !is_public(host.url())
+    })
 }
 
 fn is_protocol_relative(text: &str) -> bool {
-    let mut letters = text.trim_start().chars();
+    let text = without_ignored(text);
+    let mut letters = text.chars();
     let is_slash = |letter: Option<char>| matches!(letter, Some('/' | '\\'));
     is_slash(letters.next()) && is_slash(letters.next())
-}
-
-/// Returns the role that a name gives to its value: `image_URL`, `base-uri` and `urls` announce URLs.
-fn role(name: &str) -> Role {
-    let bare: String =
-        name.chars().filter(char::is_ascii_alphanumeric).map(|letter| letter.to_ascii_lowercase()).collect();
-    let is_url = ["url", "urls", "uri", "uris", "href", "hrefs"].iter().any(|end| bare.ends_with(end));
-    match bare.as_str() {
-        _ if is_url => Role::Url,
-        "host" | "hosts" | "hostname" | "domain" | "authority" | "proxy" => Role::HostName,
-        _ => Role::Other,
-    }
-}
-
-/// Returns the role of a member of an object: that of its own name, else that of the object.
-fn role_in(outer: Role, name: &str) -> Role {
-    match role(name) {
-        // The members of a URL that is given as an object are parts of it: `{"url": {"path": "/x"}}`.
-        Role::Other if outer == Role::Url => Role::Other,
-        Role::Other => outer,
-        inner => inner,
-    }
 }
 
 fn parse_nested_json(text: &str, nested: usize) -> Option<Value> {
@@ -214,6 +204,7 @@ pub fn is_public(text: &str) -> bool {
 /// Returns whether fetchers disagree about the host. For a browser a backslash ends the host; for curl and
 /// others it belongs to the user name, and `http://example.com\@10.0.0.8/` is a URL of `10.0.0.8`.
 fn has_ambiguous_host(text: &str) -> bool {
+    let text = without_ignored(text);
     let (_, after_scheme) = text.split_once(':').unwrap_or_default();
     let authority = after_scheme.trim_start_matches(['/', '\\']).split(['/', '?', '#']).next();
     authority.is_some_and(|authority| authority.contains('\\') && authority.contains('@'))

@@ -20,6 +20,12 @@ pub fn latest(at: i64) -> i64 {
     LATEST.fetch_max(at, Ordering::Relaxed).max(at)
 }
 
+/// Returns the time by which leases are issued, renewed, checked and shown: the latest that this process has
+/// seen. With another clock, one that was ahead and is set back would give leases that have ended already.
+pub fn of_leases() -> i64 {
+    latest(now())
+}
+
 pub fn micros(at: OffsetDateTime) -> i64 {
     // Fits until the year 294247.
     i64::try_from(at.unix_timestamp_nanos() / 1_000).unwrap_or(i64::MAX)

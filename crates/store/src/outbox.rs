@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use sea_orm::{
     ActiveValue::{NotSet, Set},
     ColumnTrait, ConnectionTrait, DbErr, EntityTrait, FromQueryResult, QueryFilter, QueryOrder, QuerySelect,
+    sea_query::{Condition, Expr, ExprTrait, JoinType, Query},
 };
 use tokio::sync::Notify;
 
@@ -23,7 +24,8 @@ pub struct NewMessage {
     pub body: String,
     /// The stream that stores it; see [`NewMessage::request`].
     pub stream: &'static str,
-    /// Messages with the same key are published one after the other. The subject if absent.
+    /// Messages with the same key are published one after the other; others in any order. The subject if
+    /// absent.
     pub ordering: Option<String>,
     /// What must hold for it to be sent. If it does not, the message is dropped.
     pub only_if: Option<SendIf>,
@@ -126,15 +128,35 @@ pub struct Waiting {
 }
 
 impl Store {
-    /// Returns the oldest messages that wait, without those with some ordering keys.
+    /// Returns the oldest messages that may be published now: none with a key in flight, none of a paused
+    /// subject, and none that follows a message of a paused subject with the same key.
     pub async fn oldest_messages(
         &self,
-        except: Vec<String>,
+        keys_in_flight: Vec<String>,
+        paused_subjects: Vec<String>,
         limit: u64,
     ) -> Result<Vec<outbox::Model>, DbErr> {
+        const PAUSED: &str = "paused";
+        const FIRST: &str = "first";
         let mut query = outbox::Entity::find().order_by_asc(outbox::Column::Id).limit(limit);
-        if !except.is_empty() {
-            query = query.filter(outbox::Column::Ordering.is_not_in(except));
+        if !keys_in_flight.is_empty() {
+            query = query.filter(outbox::Column::Ordering.is_not_in(keys_in_flight));
+        }
+        if !paused_subjects.is_empty() {
+            // The first message of a paused subject, by key.
+            let paused = Query::select()
+                .column(outbox::Column::Ordering)
+                .expr_as(Expr::col(outbox::Column::Id).min(), FIRST)
+                .from(outbox::Entity)
+                .and_where(outbox::Column::Subject.is_in(paused_subjects))
+                .group_by_col(outbox::Column::Ordering)
+                .to_owned();
+            let same_key = Expr::col((outbox::Entity, outbox::Column::Ordering))
+                .equals((PAUSED, outbox::Column::Ordering));
+            QuerySelect::query(&mut query).join_subquery(JoinType::LeftJoin, paused, PAUSED, same_key);
+            let is_before = Expr::col((outbox::Entity, outbox::Column::Id)).lt(Expr::col((PAUSED, FIRST)));
+            let none = Expr::col((PAUSED, FIRST)).is_null();
+            query = query.filter(Condition::any().add(none).add(is_before));
         }
         query.all(self.read()).await
     }

@@ -21,16 +21,16 @@ impl Admin {
         let open = self.begin(actor, WHAT, &json!(new)).await?;
         let new = control::NewLease { lease: wanted, parent_id: None, issued_by: actor.author() };
         let db = DatabaseExecutor::Transaction(&open.write);
-        let issued = self.leases.issue(&db, clock::now(), new).await;
+        let issued = self.leases.issue(&db, new).await;
         let (row, issued) = issued.map_err(|error| convert_tool_error(FIELD, error))?;
         self.commit(open).await?;
-        Ok(IssuedLease { lease: describe(row, clock::now()), signed: issued.lease })
+        Ok(IssuedLease { lease: describe(row, clock::of_leases()), signed: issued.lease })
     }
 
     /// Lists leases, newest first.
     pub(crate) async fn list_leases(&self, actor: &Actor, filter: &LeaseFilter) -> Result<Vec<Lease>, Error> {
         actor.ensure_admin()?;
-        let now = clock::now();
+        let now = clock::of_leases();
         let mut query = lease::Entity::find().order_by_desc(lease::Column::IssuedAt);
         if let Some(state) = filter.state {
             query = query.filter(in_state(state, now));
@@ -55,7 +55,7 @@ impl Admin {
     pub(crate) async fn get_lease(&self, actor: &Actor, id: &str) -> Result<Lease, Error> {
         actor.ensure_admin()?;
         let row = lease::Entity::find_by_id(id).one(self.store.read()).await?;
-        Ok(describe(row.ok_or_else(|| Error::not_found("lease", id))?, clock::now()))
+        Ok(describe(row.ok_or_else(|| Error::not_found("lease", id))?, clock::of_leases()))
     }
 
     /// Revokes a lease and those that were issued under it. The next call with one of them is denied.
@@ -71,7 +71,7 @@ impl Admin {
         if revoked > 0 {
             self.commit(open).await?;
         }
-        Ok(describe(row, clock::now()))
+        Ok(describe(row, clock::of_leases()))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Access rules: list, add, remove, reorder.
 
 use api::{AccessRule, NewRule};
-use policy::{AgentKind, Effect};
+use policy::Effect;
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, sea_query::Expr};
 use serde_json::json;
 use uuid::Uuid;
@@ -100,10 +100,6 @@ fn build_row(actor: &Actor, new: &NewRule) -> Result<access_rule::Model, Error> 
         return Err(Error::invalid("tool", "`*` is allowed only at the end, as in `db.*`"));
     }
     let user_id = check::optional_id("user_id", new.user_id.as_deref())?;
-    if user_id.is_some() && new.agent == Some(AgentKind::ProjectManager) {
-        let why = "a project manager acts for no user, so this rule would never apply";
-        return Err(Error::invalid("user_id", why));
-    }
     let (argument, matches) = (text("argument", &new.argument)?, text("matches", &new.matches)?);
     match (&argument, &matches) {
         (Some(_), None) => {

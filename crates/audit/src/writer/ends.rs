@@ -112,10 +112,11 @@ fn may_have_rows(group: &[End]) -> bool {
     group.iter().any(|end| end.was_tried || end.record.created_at < old)
 }
 
+/// Returns the records of calls that have no row, each call once.
 async fn without_rows(db: &impl ConnectionTrait, group: &[End]) -> Result<Vec<Record>, WriteError> {
-    let written: BTreeSet<String> = recorded_ids(db, group.iter().map(|end| &end.record)).await?;
+    let mut written: BTreeSet<String> = recorded_ids(db, group.iter().map(|end| &end.record)).await?;
     let records = group.iter().map(|end| &end.record);
-    Ok(records.filter(|record| !written.contains(&record.call_id)).cloned().collect())
+    Ok(records.filter(|record| written.insert(record.call_id.clone())).cloned().collect())
 }
 
 async fn remove(db: &impl ConnectionTrait, announced: &[&str]) -> Result<u64, WriteError> {

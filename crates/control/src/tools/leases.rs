@@ -26,7 +26,7 @@ impl BuiltInTool for Issue {
         let issued = match context.caller.agent.kind() {
             AgentKind::Orchestrator => {
                 let new = NewLease { lease: input, parent_id: None, issued_by: context.author() };
-                context.leases.issue(&context.db, context.now, new).await?
+                context.leases.issue(&context.db, new).await?
             }
             // Whoever works for a manager has its memories and no others.
             AgentKind::ProjectManager => {
@@ -34,7 +34,7 @@ impl BuiltInTool for Issue {
                 let lease = within_parent(input, parent)?;
                 let new = NewLease { lease, parent_id, issued_by: context.author() };
                 let profile = Some(context.profile().clone());
-                context.leases.issue_with(&context.db, context.now, new, profile).await?
+                context.leases.issue_with(&context.db, new, profile).await?
             }
             AgentKind::ProjectAnalyst | AgentKind::Sandbox | AgentKind::Node | AgentKind::Workflow => {
                 return Err(ToolError::ReadOnly("leases".to_owned()));
@@ -83,7 +83,7 @@ impl BuiltInTool for Renew {
         // Since it was bound, its memory profile may have been closed, or a namespace have been taken.
         let local = bind::permitted_namespaces(&context.db, context.profile(), &own.local).await?;
         let own = Lease { local, ..own.clone() };
-        let (expires_at, issued) = context.leases.renew(&context.db, context.now, &own).await?;
+        let (expires_at, issued) = context.leases.renew(&context.db, &own).await?;
         bind::note_renewal(&context.db, &own, (input.audit_lines, input.audit_head), expires_at).await?;
         Ok(issued)
     }

@@ -119,7 +119,7 @@ async fn prepare(folder: &TempDir, url: &str) {
     let lease = Issue::new(AgentKind::ProjectManager, "ada".parse().ok());
     let new = NewLease { lease, parent_id: None, issued_by: "bench".to_owned() };
     let db = DatabaseExecutor::Transaction(&write);
-    let (_, lease) = issuer.issue(&db, store::clock::now(), new).await.unwrap();
+    let (_, lease) = issuer.issue(&db, new).await.unwrap();
     fs::write(folder.path().join("lease"), lease.lease).unwrap();
     let server = entity::upstream::Model {
         namespace: "bench".to_owned(),

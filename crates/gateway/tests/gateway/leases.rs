@@ -11,7 +11,7 @@ use policy::{AgentKind, Lease, LeaseMode, LeaseStanding};
 use sea_orm::{ActiveValue::Set, DatabaseExecutor, EntityTrait};
 use serde_json::{Value, json};
 use store::{Durability, Outbox, Store, clock, entity};
-use testkit::{Answer, Gateway, GatewayProcess, Postgres, Tool, eventually};
+use testkit::{Answer, Gateway, GatewayProcess, Postgres, TestClock, Tool, eventually};
 
 /// Calls a tool and returns its structured result, or why it was denied.
 async fn call(
@@ -432,7 +432,7 @@ async fn a_clock_that_is_set_back_revives_no_lease() {
     let lease = Issue::new(AgentKind::ProjectManager, "ada".parse().ok());
     let new = NewLease { lease, parent_id: None, issued_by: "test".into() };
     let db = DatabaseExecutor::Transaction(&write);
-    let (_, issued) = issuer.issue(&db, clock::now(), new).await.unwrap();
+    let (_, issued) = issuer.issue(&db, new).await.unwrap();
     write.commit().await.unwrap();
     let key = issuer.key.public_key();
     let standing = async || {
@@ -454,4 +454,46 @@ async fn a_clock_that_is_set_back_revives_no_lease() {
     };
     entity::audit::Entity::insert(row).exec(store.read()).await.unwrap();
     assert!(matches!(standing().await, LeaseStanding::Renewable(_)));
+}
+
+/// After the clock was an hour ahead and is right again, leases are issued, also under others, renewed and
+/// shown by the time that they are checked by: before and after a restart.
+#[tokio::test]
+async fn leases_work_after_the_clock_was_ahead() {
+    let time = TestClock::at("2026-11-18T10:00:00Z");
+    let mut gateway = GatewayProcess::start_with_variables(&[], &[time.variable()]).await;
+    let own = task(&gateway, "ada").await;
+    let read = json!({ "task_id": own });
+    let of_manager = json!({ "agent": "project_manager", "user_id": "ada" });
+    let (_, before) = gateway.lease(of_manager.clone()).await;
+    let manager = gateway.agent(&gateway.manager().await);
+    time.set("2026-11-18T11:00:00Z");
+    let expired = call(&gateway, &manager, &before, "db.task.get", read.clone()).await;
+    assert_eq!(expired, Err("the lease has expired".to_owned()));
+    time.set("2026-11-18T10:00:00Z");
+    for round in 0..2 {
+        if round == 1 {
+            gateway.start_again().await;
+        }
+        let manager = gateway.agent(&gateway.manager().await);
+        let analyst = gateway.agent(&gateway.unbound("project_analyst").await);
+        let works = async |agent: &Client, lease: &str| {
+            call(&gateway, agent, lease, "db.task.get", read.clone()).await.map(drop)
+        };
+        let (id, issued) = gateway.lease(of_manager.clone()).await;
+        assert_eq!(works(&manager, &issued).await, Ok(()), "round {round}: issued");
+        let shown = gateway.must("GET", &format!("/api/v1/leases/{id}"), None).await;
+        assert_eq!(shown["state"], "active", "round {round}: {shown}");
+        let listed = gateway.must("GET", "/api/v1/leases?state=active", None).await;
+        assert!(
+            listed.as_array().unwrap().iter().any(|lease| lease["id"] == id.as_str()),
+            "round {round}: {listed}"
+        );
+        let child = call(&gateway, &manager, &issued, "lease.issue", of_analyst("ada", &own)).await.unwrap();
+        let child = child["lease"].as_str().unwrap();
+        assert_eq!(works(&analyst, child).await, Ok(()), "round {round}: issued under a lease");
+        let renewed = call(&gateway, &manager, &before, "lease.renew", json!({})).await.unwrap();
+        let renewed = renewed["lease"].as_str().unwrap();
+        assert_eq!(works(&manager, renewed).await, Ok(()), "round {round}: renewed");
+    }
 }

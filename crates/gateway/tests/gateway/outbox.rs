@@ -9,6 +9,7 @@ use std::{
 use async_nats::jetstream;
 use futures_util::future::join_all;
 use serde_json::{Map, Value, json};
+use store::{Durability, NewMessage, Outbox, Store};
 use subjects::{headers, lease::Revoked, streams};
 use testkit::{GatewayProcess, Nats, Postgres, eventually, eventually_within};
 use tokio::time::sleep;
@@ -244,4 +245,113 @@ async fn message_waits_while_another_stream_has_its_subject() {
     jetstream.delete_stream("OTHER").await.expect("deleted");
     wait_until_empty(&gateway).await;
     assert_eq!(published(&nats).await.len(), 1);
+}
+
+async fn open_store(url: &str) -> Store {
+    let (max_connections, patience) = (4, Duration::from_secs(10));
+    let options =
+        store::Options { url: url.to_owned(), max_connections, patience, durability: Durability::Process };
+    Store::open(&options).await.expect("a store")
+}
+
+/// Adds messages, each with a subject and a key, in this order.
+async fn add(
+    store: &Store,
+    stream: &'static str,
+    messages: impl IntoIterator<Item = (&'static str, String)>,
+) {
+    let (outbox, write) = (Outbox::new(true), store.write().await.expect("a transaction"));
+    for (subject, key) in messages {
+        let id = format!("{subject}/{key}");
+        let message = NewMessage::new(stream, subject.to_owned(), id, "{}".to_owned());
+        let message = NewMessage { ordering: Some(key), ..message };
+        outbox.add(&*write, message).await.expect("added");
+    }
+    write.commit().await.expect("committed");
+}
+
+/// A stream that acknowledges nothing has many messages, older than that of another subject: the latter is
+/// published meanwhile. Afterwards the stream has each message once.
+async fn subject_without_acknowledgements_delays_no_other(nats: Nats, gateway: GatewayProcess, store: &str) {
+    const STREAM: &str = "SLOW";
+    const SUBJECT: &str = "cynode.test.slow";
+    const MESSAGES: u64 = 300;
+    let jetstream = jetstream::new(nats.client().await);
+    let mut slow = jetstream::stream::Config {
+        name: STREAM.to_owned(),
+        subjects: vec![SUBJECT.to_owned()],
+        no_ack: true,
+        ..Default::default()
+    };
+    jetstream.create_stream(slow.clone()).await.expect("a stream");
+    let (lease, _) = gateway.lease(json!({ "agent": "project_manager", "user_id": "ada" })).await;
+    let store = open_store(store).await;
+    add(&store, STREAM, (0..MESSAGES).map(|key| (SUBJECT, format!("key-{key}")))).await;
+    gateway.must("DELETE", &format!("/api/v1/leases/{lease}"), None).await;
+    eventually("the other subject is published", async || {
+        let waiting = gateway.must("GET", "/api/v1/outbox", None).await;
+        let waiting = waiting.as_array().expect("a list");
+        let is_gone = waiting.iter().all(|it| it["subject"] != "cynode.lease.revoked");
+        is_gone.then(|| assert_eq!(waiting[0]["messages"], MESSAGES, "{waiting:?}"))
+    })
+    .await;
+    assert_eq!(published(&nats).await.len(), 1);
+    slow.no_ack = false;
+    jetstream.update_stream(slow).await.expect("updated");
+    wait_until_empty(&gateway).await;
+    let stored = jetstream.get_stream(STREAM).await.expect("the stream").cached_info().state.messages;
+    assert_eq!(stored, MESSAGES, "each message is stored once");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn subject_that_is_refused_delays_no_other() {
+    let nats = Nats::start();
+    let gateway = GatewayProcess::start_with(&[("nats.url", &nats.url())]).await;
+    let store = gateway.store_url();
+    subject_without_acknowledgements_delays_no_other(nats, gateway, &store).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn subject_that_is_refused_delays_no_other_on_postgres() {
+    let (nats, postgres) = (Nats::start(), Postgres::start());
+    let (url, database) = (nats.url(), postgres.database());
+    let settings = [("nats.url", &*url), ("store.url", &*database), ("store.max_connections", "4")];
+    let gateway = GatewayProcess::start_with(&settings).await;
+    subject_without_acknowledgements_delays_no_other(nats, gateway, &database).await;
+}
+
+/// What is read from the outbox while keys are in flight and a subject is paused.
+async fn assert_reads_what_may_be_published(store: &Store) {
+    const PAUSED: &str = "cynode.test.paused";
+    const OTHER: &str = "cynode.test.other";
+    let read = async |keys: &[&str], subjects: &[&str], limit: u64| -> Vec<String> {
+        let list = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        let found = store.oldest_messages(list(keys), list(subjects), limit).await.expect("messages");
+        found.into_iter().map(|message| message.message_id).collect()
+    };
+    add(store, "TEST", (0..20).map(|key| (PAUSED, format!("paused-{key}")))).await;
+    // The first message of this key need not wait, the third may not overtake the second.
+    add(store, "TEST", [(OTHER, "mixed".to_owned()), (PAUSED, "mixed".to_owned())]).await;
+    add(store, "TEST", [("cynode.test.last", "mixed".to_owned()), (OTHER, "other".to_owned())]).await;
+    let all = read(&[], &[], 100).await;
+    assert_eq!((all.len(), &*all[0]), (24, "cynode.test.paused/paused-0"), "{all:?}");
+    let [mixed, other] = ["cynode.test.other/mixed", "cynode.test.other/other"];
+    assert_eq!(read(&[], &[PAUSED], 4).await, [mixed, other], "they fill no batch");
+    assert_eq!(read(&["mixed"], &[PAUSED], 4).await, [other]);
+    assert_eq!(read(&["other"], &["cynode.test.unknown", PAUSED], 4).await, [mixed]);
+    let rest = read(&["mixed", "paused-0"], &[], 2).await;
+    assert_eq!(rest, ["cynode.test.paused/paused-1", "cynode.test.paused/paused-2"]);
+}
+
+#[tokio::test]
+async fn paused_subjects_fill_no_batch() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open_store(&format!("sqlite://{}", folder.path().join("store.db").display())).await;
+    assert_reads_what_may_be_published(&store).await;
+}
+
+#[tokio::test]
+async fn paused_subjects_fill_no_batch_on_postgres() {
+    let postgres = Postgres::start();
+    assert_reads_what_may_be_published(&open_store(&postgres.database()).await).await;
 }

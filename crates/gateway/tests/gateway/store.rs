@@ -38,6 +38,7 @@ on_both! {
     rows_of_two_writers_form_one_chain;
     interrupted_call_gets_its_row;
     chain_verifies_after_old_rows_are_pruned;
+    wrong_clock_of_a_node_keeps_no_row_and_deletes_none;
     /// Issue: 100 concurrent calls with one key have one effect.
     a_hundred_calls_with_one_key_have_one_effect;
     key_is_valid_for_one_call;
@@ -137,6 +138,43 @@ async fn chain_verifies_after_old_rows_are_pruned(world: World) {
     // Rows that were not pruned cannot be removed unnoticed.
     ::store::entity::audit::Entity::delete_by_id(8).exec(world.store.read()).await.unwrap();
     assert_eq!(verified(&world.store).await, Err(ChainError::Missing(8)));
+}
+
+/// Rows of nodes have the time of a clock that may be far ahead or behind: the rows of the gateway tell which
+/// are old.
+async fn wrong_clock_of_a_node_keeps_no_row_and_deletes_none(world: World) {
+    const DAY: i64 = 24 * 60 * 60 * 1_000_000;
+    let today = clock::now();
+    let write = async |number: usize, node: Option<&str>, at: i64| {
+        let mut row = record(number);
+        (row.created_at, row.node) = (at, node.map(str::to_owned));
+        world.ledger.end(row, Announcement::None).await.unwrap();
+    };
+    // The node is ten years ahead in row 1, and ten years behind in rows 3, 5 and 6.
+    write(1, Some("ahead"), today + 3650 * DAY).await;
+    write(2, None, today - 50 * DAY).await;
+    write(3, Some("behind"), today - 3650 * DAY).await;
+    write(4, None, today - 40 * DAY).await;
+    write(5, Some("behind"), today - 3650 * DAY).await;
+    write(6, Some("behind"), today - 3650 * DAY).await;
+    write(7, None, today - 10 * DAY).await;
+    let kept = async || {
+        let rows = audit::rows_after(&world.store, 0, 100).await.unwrap();
+        rows.into_iter().map(|row| row.seq).collect::<Vec<_>>()
+    };
+    assert_eq!(audit::prune(&world.store, today - 60 * DAY).await.unwrap(), 0);
+    assert_eq!(kept().await, [1, 2, 3, 4, 5, 6, 7], "no row of the gateway is that old");
+    assert_eq!(audit::prune(&world.store, today - 30 * DAY).await.unwrap(), 4);
+    assert_eq!(kept().await, [5, 6, 7], "rows after the last old one may be younger");
+    assert_eq!(audit::prune(&world.store, today - 30 * DAY).await.unwrap(), 0);
+    assert_eq!(verified(&world.store).await, Ok(7));
+    // The last row stays, and so does one of a node after it.
+    assert_eq!(audit::prune(&world.store, today).await.unwrap(), 2);
+    assert_eq!(kept().await, [7]);
+    write(8, Some("behind"), today - 3650 * DAY).await;
+    assert_eq!(audit::prune(&world.store, today).await.unwrap(), 1);
+    assert_eq!(kept().await, [8]);
+    assert_eq!(verified(&world.store).await, Ok(8));
 }
 
 async fn counting(answer: impl Fn() -> Answer + Send + Sync + 'static) -> Gateway {

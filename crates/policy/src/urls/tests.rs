@@ -19,6 +19,7 @@ fn internal_urls_are_not_public() {
         "http:\\\\127.0.0.1\\",
         "http://example.com\\@127.0.0.1/",
         "http:\\\\example.com\\x@127.0.0.1/",
+        "http:/\t/example.com\\@127.0.0.1/",
         "http://printer.lan/",
         "http://kubernetes.default.svc/",
         "ht\ttp://127.0.0.1/",
@@ -100,4 +101,76 @@ fn an_unprintable_argument_name_is_not_reported() {
     let name = format!("{}\n", "x".repeat(80));
     let Value::Object(map) = json!({ name: "http://10.0.0.8/" }) else { panic!() };
     assert_eq!(find_forbidden("web.fetch", &map).as_deref(), Some("arguments"));
+}
+
+/// Hosts without a scheme are judged as the parser of fetchers reads them.
+#[test]
+fn internal_host_is_found_in_every_spelling() {
+    for arguments in [
+        // Under names that mean a host a number is an address.
+        json!({ "host": "2130706433" }),
+        json!({ "host": 2_130_706_433 }),
+        json!({ "host": 2_130_706_433.0 }),
+        json!({ "host": 127.1 }),
+        json!({ "host": 0 }),
+        json!({ "hosts": [2_130_706_433] }),
+        json!({ "server": 2_130_706_433 }),
+        json!({ "remote_ip": "017700000001" }),
+        json!({ "targetHost": "127.1" }),
+        json!({ "IPAddress": "10.8" }),
+        json!({ "a": { "endpoint": "2130706433/x" } }),
+        json!({ "proxy": { "value": 2_130_706_433, "port": 3128 } }),
+        // Under any name if it cannot be a quantity.
+        json!({ "note": "0x7f.1" }),
+        json!({ "note": "0x7f000001" }),
+        json!({ "note": "0x0" }),
+        json!({ "note": "0177.0.0.1" }),
+        json!({ "note": "127.1:8080" }),
+        json!({ "note": "2130706433/latest" }),
+        json!({ "note": "2130706433:80" }),
+        json!({ "note": "user@10.0.0.8/x" }),
+        json!({ "note": "user:word@10.0.0.8" }),
+        json!({ "note": "example.com\\@10.0.0.8/x" }),
+        json!({ "note": "%31%32%37.0.0.1" }),
+        json!({ "note": "%6cocalhost:80/x" }),
+        json!({ "note": "localhost%2e/x" }),
+        json!({ "note": "127.0.\t0.1/x" }),
+        json!({ "note": "loc\nalhost/x" }),
+        json!({ "note": "\u{1}10.0.0.8" }),
+        json!({ "note": "/\t/10.0.0.8/x" }),
+        json!({ "note": "\\\n\\10.0.0.8\\x" }),
+        json!({ "note": "ht\ttp://10.0.0.8/" }),
+        json!({ "note": "http:\n//%6cocalhost/" }),
+        json!({ "note": "①②⑦.0.0.1" }),
+        json!({ "0x7f.1": true }),
+        json!({ "a": { "%6cocalhost": 1 } }),
+    ] {
+        let Value::Object(map) = &arguments else { panic!() };
+        assert!(find_forbidden("web.fetch", map).is_some(), "{arguments}");
+    }
+}
+
+#[test]
+fn quantities_versions_ports_and_public_hosts_are_no_internal_hosts() {
+    for arguments in [
+        json!({ "port": 8080 }),
+        json!({ "port": "8080" }),
+        json!({ "host": "example.com", "port": 8080 }),
+        json!({ "host": { "name": "example.com", "port": 8080, "timeout": 10 } }),
+        json!({ "server": { "port": "8080", "weight": "10" } }),
+        json!({ "address": { "street": "Main Street 10", "zip": "10115", "number": "10" } }),
+        json!({ "host": "93.184.216.34" }),
+        json!({ "host": 1_572_395_042 }),
+        json!({ "servers": ["eu-1", "example.com:443", 1_572_395_042] }),
+        json!({ "limit": 10, "id": 2_130_706_433 }),
+        json!({ "id": "2130706433", "version": "10.0.1", "ratio": "10.5", "flags": "0x10" }),
+        json!({ "date": "10/12/2024", "time": "10:30", "share": "10%" }),
+        json!({ "zip": "10115", "ships": "10", "description": "127.1" }),
+        json!({ "path": "/10.0.0.8/x", "endpoint": "/v1/items" }),
+        json!({ "mail": "ada@example.com", "note": "0x5db8d822" }),
+        json!({ "note": "10.0.0.8 is internal" }),
+    ] {
+        let Value::Object(map) = &arguments else { panic!() };
+        assert_eq!(find_forbidden("web.fetch", map), None, "{arguments}");
+    }
 }

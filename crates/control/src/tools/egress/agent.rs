@@ -29,7 +29,7 @@ pub(super) async fn look_up(
     let lease = look_up_lease(context, signed).await?;
     let profile = profile.or_else(|| lease.profile().cloned()).unwrap_or_default();
     let caller = Caller { token: row.id, agent, lease, profile };
-    Ok(Standing::at(caller, clock::latest(context.now), row.expires_at, row.revoked_at.is_some()))
+    Ok(Standing::at(caller, clock::of_leases(), row.expires_at, row.revoked_at.is_some()))
 }
 
 async fn look_up_lease(context: &Context<'_>, signed: Option<&str>) -> Result<LeaseStanding, ToolError> {
@@ -43,7 +43,7 @@ async fn look_up_lease(context: &Context<'_>, signed: Option<&str>) -> Result<Le
     let Ok(profile) = profile else { return Ok(LeaseStanding::Unknown) };
     // The signed text leaves out `default`.
     let lease = Lease { profile, ..lease };
-    Ok(LeaseStanding::at(lease, clock::latest(context.now), row.renewable_until, row.revoked_at.is_some()))
+    Ok(LeaseStanding::at(lease, clock::of_leases(), row.renewable_until, row.revoked_at.is_some()))
 }
 
 /// Reads the owners of the task and the project that a lease names.

@@ -63,7 +63,7 @@ impl BuiltInTool for Bind {
             issued_by: context.author(),
         };
         // It has the memory profile of the job's lease.
-        let (row, _) = context.leases.issue_with(db, context.now, new, None).await?;
+        let (row, _) = context.leases.issue_with(db, new, None).await?;
         let node = Node { id: input.node.to_string(), holder: input.holder, quota };
         let bound = Lease {
             node: Some(node.id.clone()),

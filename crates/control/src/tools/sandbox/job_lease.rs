@@ -34,7 +34,7 @@ pub(super) async fn lock_handoff(context: &Context<'_>) -> Result<Option<String>
     let Some((lease, handoff)) = lease.and_then(|lease| Some((lease, lease.handoff_id.as_ref()?))) else {
         return Ok(None);
     };
-    lease_issuer::lock_valid(&context.db, &lease.lease_id, context.now).await?;
+    lease_issuer::lock_valid(&context.db, &lease.lease_id).await?;
     Ok(Some(handoff.clone()))
 }
 
@@ -70,7 +70,7 @@ pub(super) async fn issue(
     };
     let new = NewLease { lease, parent_id: None, issued_by: context.author() };
     let profile = acting_for.map_or(context.profile(), |other| &other.profile).clone();
-    let (row, issued) = context.leases.issue_with(&context.db, context.now, new, Some(profile)).await?;
+    let (row, issued) = context.leases.issue_with(&context.db, new, Some(profile)).await?;
     Ok((row.id, issued.lease))
 }
 

@@ -83,7 +83,7 @@ async fn due_run(context: &Context<'_>, run: &schedule_run::Model) -> Result<Due
         ..Issue::new(AgentKind::ProjectManager, Some(user_id.clone()))
     };
     let new = NewLease { lease, parent_id: None, issued_by: context.author() };
-    let (_, issued) = LeaseIssuer::issue(context.leases, &context.db, context.now, new).await?;
+    let (_, issued) = LeaseIssuer::issue(context.leases, &context.db, new).await?;
     Ok(DueRun {
         handoff_id,
         schedule_id: scope_id(&run.schedule_id)?,

@@ -378,5 +378,5 @@ pub(super) async fn issue_lease(context: &Context<'_>, turn: &turn::Model) -> Re
         ..Issue::new(AgentKind::ProjectManager, Some(id(&turn.user_id)?))
     };
     let new = NewLease { lease, parent_id: None, issued_by: context.author() };
-    Ok(context.leases.issue(&context.db, context.now, new).await?.1.lease)
+    Ok(context.leases.issue(&context.db, new).await?.1.lease)
 }

@@ -185,7 +185,7 @@ async fn issue_and_publish(
     };
     let new = NewLease { lease, parent_id: None, issued_by: context.author() };
     let profile = rights::profile_of(&context.db, row).await?;
-    let (lease, issued) = context.leases.issue_with(&context.db, context.now, new, profile).await?;
+    let (lease, issued) = context.leases.issue_with(&context.db, new, profile).await?;
     let (task, trace) = (&row.task_id, traceparent(context));
     publish::begin(&context.db, context.sandboxes, handoff, task, &issued.lease, trace, context.now).await?;
     Ok(lease.id)

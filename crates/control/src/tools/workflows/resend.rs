@@ -124,7 +124,7 @@ async fn publish_again(
     leases: &LeaseIssuer,
     sent: &Sent,
 ) -> Result<bool, ToolError> {
-    let (id, now) = (sent.id.to_string(), clock::now());
+    let id = sent.id.to_string();
     let write = store.write().await?;
     let db = DatabaseExecutor::from(&*write);
     let effect = workflow_effect::Entity::find()
@@ -146,7 +146,7 @@ async fn publish_again(
     };
     let body = Body::inspect(Encoding::Json, kept.body.as_bytes());
     let handoff = Handoff::decode(sent.kind, &body).ok();
-    let lease = renewed_lease(&db, leases, effect.lease_id.as_deref(), now).await?;
+    let lease = renewed_lease(&db, leases, effect.lease_id.as_deref()).await?;
     let is_possible = match (handoff, lease) {
         (Some(handoff), Some(lease)) => {
             publish::send(&db, sandboxes, &handoff, &lease, kept.traceparent.clone()).await?;
@@ -173,11 +173,10 @@ async fn renewed_lease(
     db: &DatabaseExecutor<'_>,
     leases: &LeaseIssuer,
     id: Option<&str>,
-    now: i64,
 ) -> Result<Option<String>, ToolError> {
     let Some(id) = id else { return Ok(None) };
     let Some(row) = lease::Entity::find_by_id(id).one(db).await? else { return Ok(None) };
-    match leases.renew(db, now, &to_lease(&row)?).await {
+    match leases.renew(db, &to_lease(&row)?).await {
         Ok((_, issued)) => Ok(Some(issued.lease)),
         Err(ToolError::NotFound { .. }) => Ok(None),
         Err(error) => Err(error),

@@ -89,7 +89,6 @@ async fn rules_match_arguments_and_the_first_match_decides() {
         (json!({ "effect": "deny", "tool": "db.*", "argument": "/url" }), "matches"),
         (json!({ "effect": "deny", "tool": "db.*", "matches": "x" }), "argument"),
         (json!({ "effect": "deny", "tool": "db.*", "argument": "url", "matches": "x" }), "argument"),
-        (json!({ "effect": "deny", "tool": "db.*", "agent": "project_manager", "user_id": "u" }), "user_id"),
     ] {
         let answered = gateway.ask("POST", "/api/v1/rules", Some(new.clone())).await;
         assert_eq!(
@@ -98,6 +97,22 @@ async fn rules_match_arguments_and_the_first_match_decides() {
             "{new}: {answered:?}"
         );
     }
+}
+
+/// Managers act for a user under a lease.
+#[tokio::test]
+async fn rule_can_be_about_the_managers_of_one_user() {
+    let gateway = GatewayProcess::start().await;
+    let agent = manager(&gateway).await;
+    let (_, of_ada) = gateway.lease(json!({ "agent": "project_manager", "user_id": "ada" })).await;
+    let (_, of_eve) = gateway.lease(json!({ "agent": "project_manager", "user_id": "eve" })).await;
+    let deny = json!({ "effect": "deny", "tool": LIST, "agent": "project_manager", "user_id": "ada" });
+    let deny = gateway.must("POST", "/api/v1/rules", Some(deny)).await;
+    assert_eq!((&deny["agent"], &deny["user_id"]), (&json!("project_manager"), &json!("ada")));
+    let error = gateway.call_under(&agent, Some(&of_ada), LIST, json!({})).await.expect_err("denied");
+    assert!(error.to_string().contains("access rule"), "{error}");
+    gateway.call_under(&agent, Some(&of_eve), LIST, json!({})).await.expect("the rule is about ada");
+    gateway.call(&agent, LIST, json!({})).await.expect("it acts for no user");
 }
 
 #[tokio::test]
