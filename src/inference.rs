@@ -23,7 +23,7 @@ mod wire;
 pub(crate) use endpoint::{Endpoint, EndpointOptions, Models};
 pub(crate) use offline::Offline;
 pub(crate) use request::{
-    ASK_USER, Error, Finish, Function, Hint, OutputSchema, Purpose, REPAIR, Reply, Request, Tokens,
+    ASK_USER, Error, Finish, Function, Hint, OBJECTION, OutputSchema, Purpose, REPAIR, Reply, Request, Tokens,
 };
 pub(crate) use routes::{Backend, LOCAL, Route, Routes};
 pub(crate) use service::{Inference, Limits, Listener, NoLease, Permit, Prices};

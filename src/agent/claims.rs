@@ -105,14 +105,21 @@ pub(crate) fn assess(answer: &str, changes: &[Change], background: Background<'_
             // With a change, or after a reading, most such sentences are true.
             is_doubtful |= changes.is_empty() && !background.has_read && mentions_change(sentence);
         }
-        for claim in claims {
+        for (index, claim) in claims.into_iter().enumerate() {
             if background.has_read && claim.is_a_report(sentence) {
                 continue;
             }
             let may_be_true = (background.has_read && claim.voice == Voice::Passive)
                 || was_said_before(sentence, claim.kind, background.earlier);
+            // "I updated the task and added a criterion" may tell of one change in two words.
+            let is_mild = index > 0
+                && match claim.kind {
+                    ChangeKind::Created => changes.iter().any(|change| change.kind == ChangeKind::Changed),
+                    ChangeKind::Verified => background.has_read,
+                    ChangeKind::Changed | ChangeKind::Other => false,
+                };
             match problem(sentence, claim, changes) {
-                Some(why) if !may_be_true => return Assessment::Unkept(why),
+                Some(why) if !may_be_true && !is_mild => return Assessment::Unkept(why),
                 Some(_) => is_doubtful = true,
                 None => is_doubtful |= names_something_else(sentence, changes),
             }

@@ -14,7 +14,7 @@ use super::{
     session::Session,
 };
 use crate::{
-    inference::{ASK_USER, Finish},
+    inference::{ASK_USER, Finish, OBJECTION},
     tools::{CallError, Offer, VerificationRequest},
 };
 
@@ -68,7 +68,7 @@ impl Session<'_> {
                         let done = claims::describe(&changes);
                         let goal: String = goal.chars().take(MAX_REPEATED_CHARS).collect();
                         let why = format!(
-                            "That is not true: {unkept}; {done}. Asked for was: {goal}\nIf something of \
+                            "{OBJECTION} {unkept}; {done}. Asked for was: {goal}\nIf something of \
                              that is left to do, do it now with a tool. Otherwise answer with what is true."
                         );
                         if let Some(next) = conversation.object(&content, &why) {

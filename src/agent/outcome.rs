@@ -138,6 +138,7 @@ impl WorkError {
             Self::Inference(
                 inference::Error::TokenRefused(_)
                 | inference::Error::OutageContinues(_)
+                | inference::Error::Unusable { .. }
                 | inference::Error::Refused { .. }
                 | inference::Error::TooLong { .. }
                 | inference::Error::NoRoute(_)

@@ -178,9 +178,12 @@ pub(crate) fn request_messages(messages: &[ChatMessage]) -> Vec<Message> {
         .collect()
 }
 
-/// Returns whether a message is what the caller's system says.
-pub(crate) fn is_note(message: &Message) -> bool {
-    matches!(message, Message::User { content } if content.starts_with(NOTE))
+/// Returns what the caller's system says in a message, if it is that.
+pub(crate) fn note_text(message: &Message) -> Option<&str> {
+    match message {
+        Message::User { content } => content.strip_prefix(NOTE),
+        Message::Assistant { .. } | Message::Tool { .. } => None,
+    }
 }
 
 fn section(out: &mut String, heading: &str, text: &str) {

@@ -10,8 +10,8 @@ use tracing::{Instrument, warn};
 use super::{
     Hint, LOCAL, Reply, Request,
     assembly::Assembly,
-    exchange::{add, estimate_prompt, silence_fault},
-    learned::{Adaptation, Learned, LearnedModels},
+    exchange::{add, silence_fault},
+    learned::{Adaptation, Learned, LearnedModels, Told},
     request::Fault,
     service::Listener,
     spans, text_calls,
@@ -121,7 +121,7 @@ impl Endpoint {
     pub(super) async fn learn(&self, hint: Hint) -> Arc<Learned> {
         let model = self.models.for_hint(hint);
         let asking = async {
-            if self.name == LOCAL { self.transport.facts(model).await } else { Some(Default::default()) }
+            if self.name == LOCAL { self.transport.facts(model).await } else { Told::All(Default::default()) }
         };
         self.learned.get(model, &self.options, asking).await
     }
@@ -197,10 +197,10 @@ impl Endpoint {
                     return Ok(reply);
                 }
                 Err(Fault::TooLong { limit, why }) => {
-                    // Without a number, a quarter less is tried.
-                    let limit = limit.unwrap_or_else(|| estimate_prompt(request) * 3 / 4);
-                    learned.set_context_limit(limit);
-                    return Err(Fault::TooLong { limit: Some(limit), why });
+                    if let Some(limit) = limit {
+                        learned.set_context_limit(limit);
+                    }
+                    return Err(Fault::TooLong { limit, why });
                 }
                 Err(Fault::Permanent(why)) => why,
                 Err(fault) => return Err(fault),

@@ -18,7 +18,7 @@ use crate::context::estimate_tokens;
 
 /// Asks again after a reply without text and calls.
 const EMPTY: &str = "That reply was empty. Answer, or call a tool.";
-const CUT_OFF: &str = "That was cut off before it said anything. Think less, and answer at once.";
+const CUT_OFF: &str = "That was cut off before it was complete. Be brief: answer, or call a tool, at once.";
 
 impl Endpoint {
     /// Sends a request and returns the reply; of a typed step, the call or the answer that it is.
@@ -70,6 +70,10 @@ impl Endpoint {
                 Err(_) if steps::is_prose(&reply.content) => {
                     let note = Some("the reply was not a step, twice; taken as the answer".to_owned());
                     return Ok(Reply { note, ..reply });
+                }
+                // The half of the first reply is better than nothing.
+                Err(_) if let Some(answer) = unusable.as_ref().and_then(|it| partial_answer(&it.said)) => {
+                    return Ok(Reply { content: answer, note, ..reply });
                 }
                 Err(_) if reply.finish != Finish::Stop => {
                     return Err(Fault::Unusable(
@@ -177,7 +181,7 @@ fn estimate_usage(request: &Request<'_>, content: &str) -> Tokens {
     Tokens { prompt: estimate_prompt(request) as u64, completion: estimate_tokens(content) as u64, cached: 0 }
 }
 
-pub(super) fn estimate_prompt(request: &Request<'_>) -> usize {
+fn estimate_prompt(request: &Request<'_>) -> usize {
     let asked = request.messages.iter().map(|message| estimate_tokens(message.content())).sum::<usize>();
     request.system.tokens() + asked
 }

@@ -29,6 +29,16 @@ struct Entry {
     ask_at: Instant,
 }
 
+/// What a server said of a model.
+#[derive(Clone, Debug)]
+pub(super) enum Told {
+    All(ServerFacts),
+    /// A part of what it could say; the rest could not be read now.
+    Some(ServerFacts),
+    /// It could not be asked.
+    Nothing,
+}
+
 impl LearnedModels {
     /// Returns what is known of a model. Asks the server if that was not done for a while. If it cannot be
     /// reached, it is asked again later; everything learned except the context limit is kept.
@@ -36,7 +46,7 @@ impl LearnedModels {
         &self,
         model: &str,
         options: &EndpointOptions,
-        asking: impl Future<Output = Option<ServerFacts>>,
+        asking: impl Future<Output = Told>,
     ) -> Arc<Learned> {
         let mut models = self.0.lock().await;
         if let Some(known) = models.get(model)
@@ -44,10 +54,14 @@ impl LearnedModels {
         {
             return Arc::clone(&known.learned);
         }
-        let facts = asking.await;
-        let ask_at = Instant::now() + if facts.is_some() { REFRESH_AFTER } else { RETRY_AFTER };
+        let (facts, is_all) = match asking.await {
+            Told::All(facts) => (Some(facts), true),
+            Told::Some(facts) => (Some(facts), false),
+            Told::Nothing => (None, false),
+        };
+        let ask_at = Instant::now() + if is_all { REFRESH_AFTER } else { RETRY_AFTER };
         if let Some(known) = models.get_mut(model)
-            && (facts.is_none() || facts == known.facts)
+            && (facts.is_none() || facts == known.facts || (!is_all && known.facts.is_some()))
         {
             known.ask_at = ask_at;
             known.learned.forget_context_limit();

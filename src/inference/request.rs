@@ -17,6 +17,9 @@ pub(crate) const ASK_USER: &str = "ask_user";
 /// The beginning of the message that asks again for a structured output that did not fit.
 pub(crate) const REPAIR: &str = "That is not what was asked for";
 
+/// The beginning of the message that rejects an answer which claims what was not done.
+pub(crate) const OBJECTION: &str = "That is not true:";
+
 /// Longest description of a tool: `help.get` tells the rest.
 const MAX_DESCRIPTION: usize = 110;
 
@@ -148,6 +151,9 @@ pub(crate) enum Error {
         #[serde(default)]
         limit: Option<usize>,
     },
+    /// The model replied twice with something that cannot be used.
+    #[error("the reply of {model} cannot be used: {why}")]
+    Unusable { model: String, why: String },
     /// The server rejected the request itself. A retry cannot succeed.
     #[error("{model} rejected the request: {why}")]
     Refused { model: String, why: String },

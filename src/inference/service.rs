@@ -156,6 +156,9 @@ impl Inference {
         let none = "no local model is configured and no external provider is allowed";
         let mut last = (Error::NoRoute(none.to_owned()), None);
         for route in routes {
+            if asking.tried > 0 && asking.time_left.is_some_and(|left| left.is_zero()) {
+                break;
+            }
             let model = route.endpoint.label(request.hint);
             match self.ask_one(route, request, listener, asking).await {
                 Ok(reply) => return Ok(reply),
@@ -163,12 +166,10 @@ impl Inference {
                     last = (Error::TokenRefused(format!("{model} refused this worker's token: {why}")), None);
                 }
                 // Another route may accept the request.
-                Err(
-                    Fault::Unauthorized(why)
-                    | Fault::Permanent(why)
-                    | Fault::Unusable(why)
-                    | Fault::Denied { why, .. },
-                ) => last = (Error::Refused { model, why }, None),
+                Err(Fault::Unauthorized(why) | Fault::Permanent(why) | Fault::Denied { why, .. }) => {
+                    last = (Error::Refused { model, why }, None)
+                }
+                Err(Fault::Unusable(why)) => last = (Error::Unusable { model, why }, None),
                 Err(Fault::TooLong { why, limit }) => last = (Error::TooLong { model, why, limit }, None),
                 Err(Fault::Transient { why, kind, .. }) => {
                     last = (Error::Unavailable { model, tries: asking.tried, why }, Some(kind));
@@ -221,6 +222,13 @@ impl Inference {
                 }
                 Err(fault) => fault,
             };
+            if matches!(fault, Fault::Unusable(_)) {
+                // The server works.
+                self.breaker.record_success();
+                if self.is_required(route) {
+                    self.breaker.note_connected();
+                }
+            }
             self.metrics.model_failures.inc();
             listener.on_failed_try(&endpoint.label(request.hint), asking.tried, fault.reason());
             if let Fault::Unauthorized(why) = &fault

@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::{Map, Value, json};
 use subjects::{Message, ToolCall};
 
-use super::{ASK_USER, Request, known_ids::KnownIds, request::Function, wire::WireMessage};
+use super::{ASK_USER, OBJECTION, Request, known_ids::KnownIds, request::Function, wire::WireMessage};
 
 /// Name of the schema in the request.
 pub(super) const NAME: &str = "step";
@@ -136,7 +136,9 @@ fn asks(request: &Request<'_>) -> bool {
 
 /// Returns what followed the last message of the user. What earlier requests led to decides nothing now.
 fn since_asked(messages: &[Message]) -> &[Message] {
-    let asked = messages.iter().rposition(|message| matches!(message, Message::User { .. }));
+    let is_asked =
+        |message: &Message| matches!(message, Message::User { content } if !content.starts_with(OBJECTION));
+    let asked = messages.iter().rposition(is_asked);
     &messages[asked.map_or(0, |asked| asked + 1)..]
 }
 
@@ -367,6 +369,8 @@ mod tests {
             || Message::Tool { call_id: "1".into(), name: "a".into(), content: "Error: it is away".into() };
         let mut messages = vec![Message::user("List them."), call(), failed(), call(), failed()];
         assert_eq!((failures_in_a_row(&messages), repeated_call(&messages).is_some()), (2, true));
+        messages.push(Message::user(format!("{OBJECTION} nothing was listed.")));
+        assert_eq!(failures_in_a_row(&messages), 2, "the worker's own objection is no request");
         messages.push(Message::user("Try again."));
         assert_eq!((failures_in_a_row(&messages), repeated_call(&messages)), (0, None));
     }

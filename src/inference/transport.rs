@@ -14,7 +14,7 @@ use sse_stream::{Sse, SseStream};
 
 use super::{
     context_limit,
-    profile::ServerFacts,
+    learned::Told,
     request::{Fault, FaultKind},
     server,
 };
@@ -98,18 +98,22 @@ impl Transport {
         })
     }
 
-    /// Asks what the server knows of a model. `None` if it cannot be asked now.
-    pub(super) async fn facts(&self, model: &str) -> Option<ServerFacts> {
-        let models = self.get_json(format!("{}/models", self.base_url)).await?;
+    /// Asks what the server knows of a model.
+    pub(super) async fn facts(&self, model: &str) -> Told {
+        let Some(models) = self.get_json(format!("{}/models", self.base_url)).await else {
+            return Told::Nothing;
+        };
         let mut facts = server::read_models(&models, model);
         // llama.cpp divides its context among conversations, and says so beside the OpenAI protocol.
         if facts.parameters.is_some()
             && let Some(root) = self.base_url.strip_suffix("/v1")
         {
-            let props = self.get_json(format!("{root}/props")).await?;
+            let Some(props) = self.get_json(format!("{root}/props")).await else {
+                return Told::Some(facts);
+            };
             facts.context_tokens = server::read_props(&props).or(facts.context_tokens);
         }
-        Some(facts)
+        Told::All(facts)
     }
 
     /// Returns a JSON document, or null if the server has none. `None` if it does not answer now.

@@ -39,6 +39,8 @@ const MAX_PAUSE: Duration = Duration::from_secs(1);
 const FAILURE_PAUSE: Duration = Duration::from_secs(1);
 /// How often the messages that wait are counted.
 const COUNT_INTERVAL: Duration = Duration::from_secs(1);
+/// How often messages behind a long backlog of another subject are looked for, which reads all of that.
+const LOOK_PAST_INTERVAL: Duration = Duration::from_millis(100);
 /// Messages that are read, and that are removed, at once.
 const BATCH: usize = 256;
 const STREAM_TIMEOUT: Duration = Duration::from_secs(5);
@@ -147,21 +149,35 @@ impl Relay {
         if looks.counts() {
             self.metrics.set_outbox(&self.store.waiting_messages().await?);
         }
-        let left_out = lanes.left_out(Instant::now());
-        let limit = u64::try_from(BATCH).unwrap_or(u64::MAX);
-        let batch = self.store.oldest_messages(left_out.keys, left_out.subjects, limit).await?;
+        let mut batch = self.oldest_messages(lanes, false).await?;
         if batch.is_empty() {
             looks.found_none(lanes);
             return Ok(None);
         }
-        let is_full = batch.len() >= BATCH;
+        let mut is_full = batch.len() >= BATCH;
         let broker = Arc::new(self.nats.broker().await?);
-        let runs = lanes.start(batch, Instant::now());
+        let mut runs = lanes.start(batch, Instant::now());
+        // A subject with a long backlog is slow: messages of others may wait behind it.
+        if runs.is_empty() && is_full && lanes.has_full_subject() && looks.looks_past() {
+            batch = self.oldest_messages(lanes, true).await?;
+            is_full = batch.len() >= BATCH;
+            runs = lanes.start(batch, Instant::now());
+        }
         match runs.is_empty() {
             true => looks.found_none(lanes),
             false => looks.found_some(lanes, is_full),
         }
         Ok(Some((broker, runs)))
+    }
+
+    async fn oldest_messages(
+        &self,
+        lanes: &mut Lanes,
+        past_full: bool,
+    ) -> Result<Vec<outbox::Model>, Failure> {
+        let left_out = lanes.left_out(Instant::now(), past_full);
+        let limit = u64::try_from(BATCH).unwrap_or(u64::MAX);
+        Ok(self.store.oldest_messages(left_out.keys, left_out.subjects, limit).await?)
     }
 
     /// Removes the messages that are published, and frees their lanes.
@@ -251,12 +267,19 @@ struct Looks {
     at: Instant,
     pause: Duration,
     counted_at: Option<Instant>,
+    looked_past_at: Option<Instant>,
     is_failing: bool,
 }
 
 impl Looks {
     fn new() -> Self {
-        Self { at: Instant::now(), pause: MIN_PAUSE, counted_at: None, is_failing: false }
+        Self {
+            at: Instant::now(),
+            pause: MIN_PAUSE,
+            counted_at: None,
+            looked_past_at: None,
+            is_failing: false,
+        }
     }
 
     fn is_due(&self) -> bool {
@@ -270,6 +293,15 @@ impl Looks {
             self.counted_at = Some(Instant::now());
         }
         counts
+    }
+
+    /// Returns whether to look past subjects that are full now, and notes that it is done.
+    fn looks_past(&mut self) -> bool {
+        let is_due = self.looked_past_at.is_none_or(|at| at.elapsed() >= LOOK_PAST_INTERVAL);
+        if is_due {
+            self.looked_past_at = Some(Instant::now());
+        }
+        is_due
     }
 
     /// Notes that there may be messages. While others are published, several such notes lead to one look.

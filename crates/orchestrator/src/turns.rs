@@ -135,7 +135,8 @@ impl Turns {
         self.store_end(&EndTurn { handoff_id, answer, is_work_over: true }).await;
     }
 
-    /// Ends a turn that can never be handed off, and delivers its answer to the requests that wait here.
+    /// Ends a turn that can never be handed off, or that workers refuse, and delivers its answer to the
+    /// requests that wait here.
     async fn end_unpublished(&self, handoff_id: HandoffId, answer: TurnAnswer) {
         self.end_without_work(EndTurn { handoff_id, answer, is_work_over: true }).await;
     }

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use percent_encoding::percent_decode_str;
 use url::{Position, Url};
 
-use super::{pattern::glob, urls};
+use super::pattern::glob;
 
 /// Layers of percent-encoding to decode: a chain of servers may decode one layer each.
 const MAX_DECODED_LAYERS: usize = 3;
@@ -17,6 +17,15 @@ const MAX_DECODED_LAYERS: usize = 3;
 /// Parses a text as a URL with a scheme and a host, as a fetcher would.
 pub(super) fn parse_url(text: &str) -> Option<Url> {
     Url::parse(text).ok().filter(Url::has_host)
+}
+
+/// Removes what a URL parser ignores: tabs and line ends anywhere, spaces and control characters at the ends.
+pub(super) fn without_ignored(text: &str) -> Cow<'_, str> {
+    let text = text.trim_matches(|letter: char| letter <= ' ' || letter.is_whitespace());
+    match text.contains(['\t', '\n', '\r']) {
+        true => Cow::Owned(text.replace(['\t', '\n', '\r'], "")),
+        false => Cow::Borrowed(text),
+    }
 }
 
 /// Returns whether any form of a text matches a glob that denies. With `bare`, a text without a scheme is
@@ -27,7 +36,7 @@ pub(super) fn denies(pattern: &str, text: &str, bare: bool) -> bool {
     }
     let mut urls: Vec<Url> = parse_url(text).into_iter().collect();
     if bare && urls.is_empty() {
-        let text = urls::without_ignored(text);
+        let text = without_ignored(text);
         let rest = text.trim_start_matches(['/', '\\']);
         urls.extend(["http", "https"].iter().filter_map(|scheme| parse_url(&format!("{scheme}://{rest}"))));
     }

@@ -12,12 +12,14 @@ use std::net::IpAddr;
 use serde_json::{Map, Value};
 use url::{Host, Url};
 
-pub(super) use self::bare_host::without_ignored;
 use self::{
     bare_host::{BareHost, number_text},
     role::Role,
 };
-use super::{addresses::is_public_address, url_glob};
+use super::{
+    addresses::is_public_address,
+    url_glob::{self, without_ignored},
+};
 
 /// Prefixes of the names of tools that fetch URLs from their arguments.
 const FETCHERS: [&str; 2] = ["web.", "api.call"];
@@ -65,10 +67,12 @@ pub(super) fn find_forbidden(tool: &str, arguments: &Map<String, Value>) -> Opti
 pub(super) fn all_urls(arguments: &Map<String, Value>, bare: bool) -> Vec<String> {
     let mut found = Vec::new();
     let mut add = |text: &str, role: Role| {
+        let is_mail = text.contains('@') && !text.contains(['/', '\\', ':']);
+        let may_be_host = bare || (role == Role::MaybeHost && !is_mail);
         let is_url = matches!(role, Role::Url | Role::HostName)
             || url_glob::parse_url(text).is_some()
             || is_protocol_relative(text)
-            || ((bare || role == Role::MaybeHost) && looks_like_a_host(text, role));
+            || (may_be_host && looks_like_a_host(text, role));
         if is_url {
             found.push(text.to_owned());
         }

@@ -13,6 +13,7 @@ mod memory;
 mod node_identity;
 mod open_turns;
 mod outbox;
+mod outbox_order;
 mod profiles;
 mod requests;
 mod schedules;
@@ -53,6 +54,7 @@ impl MigratorTrait for Migrator {
             Box::new(workflow_handoffs::WorkflowHandoffs),
             Box::new(turn_cancels::TurnCancels),
             Box::new(turn_waits::TurnWaits),
+            Box::new(outbox_order::OutboxOrder),
         ]
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use sea_orm::{
     ActiveValue::{NotSet, Set},
     ColumnTrait, ConnectionTrait, DbErr, EntityTrait, FromQueryResult, QueryFilter, QueryOrder, QuerySelect,
-    sea_query::{Condition, Expr, ExprTrait, JoinType, Query},
+    sea_query::{Alias, Expr, ExprTrait, Query},
 };
 use tokio::sync::Notify;
 
@@ -136,27 +136,25 @@ impl Store {
         paused_subjects: Vec<String>,
         limit: u64,
     ) -> Result<Vec<outbox::Model>, DbErr> {
-        const PAUSED: &str = "paused";
-        const FIRST: &str = "first";
+        const EARLIER: &str = "earlier";
         let mut query = outbox::Entity::find().order_by_asc(outbox::Column::Id).limit(limit);
         if !keys_in_flight.is_empty() {
             query = query.filter(outbox::Column::Ordering.is_not_in(keys_in_flight));
         }
         if !paused_subjects.is_empty() {
-            // The first message of a paused subject, by key.
-            let paused = Query::select()
-                .column(outbox::Column::Ordering)
-                .expr_as(Expr::col(outbox::Column::Id).min(), FIRST)
-                .from(outbox::Entity)
-                .and_where(outbox::Column::Subject.is_in(paused_subjects))
-                .group_by_col(outbox::Column::Ordering)
+            let of_earlier = |column| Expr::col((Alias::new(EARLIER), column));
+            let paused_before = Query::select()
+                .expr(Expr::val(1))
+                .from_as(outbox::Entity, EARLIER)
+                .and_where(
+                    of_earlier(outbox::Column::Ordering).equals((outbox::Entity, outbox::Column::Ordering)),
+                )
+                .and_where(of_earlier(outbox::Column::Id).lt(Expr::col((outbox::Entity, outbox::Column::Id))))
+                .and_where(of_earlier(outbox::Column::Subject).is_in(paused_subjects.clone()))
                 .to_owned();
-            let same_key = Expr::col((outbox::Entity, outbox::Column::Ordering))
-                .equals((PAUSED, outbox::Column::Ordering));
-            QuerySelect::query(&mut query).join_subquery(JoinType::LeftJoin, paused, PAUSED, same_key);
-            let is_before = Expr::col((outbox::Entity, outbox::Column::Id)).lt(Expr::col((PAUSED, FIRST)));
-            let none = Expr::col((PAUSED, FIRST)).is_null();
-            query = query.filter(Condition::any().add(none).add(is_before));
+            query = query
+                .filter(outbox::Column::Subject.is_not_in(paused_subjects))
+                .filter(Expr::exists(paused_before).not());
         }
         query.all(self.read()).await
     }

@@ -79,6 +79,7 @@ fn changes_make_claims_true() {
     assert!(!is_unkept("I created `a` and marked `b` as done.", &[created("a")], ALONE));
     assert!(!is_unkept("I updated it.", &[updated()], ALONE));
     assert!(!is_unkept("I verified that the task exists.", &[], ALONE));
+    assert!(!is_unkept("I updated the task `t-1` and added the criterion `docs`.", &[updated()], ALONE));
     for claim in
         ["I created `a` and deleted `b`.", "I created `a`, and I have started the job.", "I removed it."]
     {

@@ -8,7 +8,7 @@ use subjects::{
 use super::{plan, plan_steps};
 use crate::{
     agent::{Outcome, WorkError, session::Session},
-    context::{is_note, request_messages, sanitize_message},
+    context::{note_text, request_messages, sanitize_message},
     journal,
 };
 
@@ -42,12 +42,15 @@ pub(in crate::agent) async fn work(
     }
 }
 
-/// Returns the instructions of the request, unless they are those that the transcript has last.
+/// Returns the instructions of the request, unless the transcript ends with them. It has a note for each of
+/// the system messages that the instructions join.
 fn new_instructions(input: &Continue, transcript: &[Message]) -> Option<Message> {
     let content = input.instructions.clone().filter(|text| !text.trim().is_empty())?;
     let note = request_messages(&[ChatMessage { role: ChatRole::System, content }]).pop()?;
-    let last = transcript.iter().rfind(|message| is_note(message));
-    (last != Some(&note)).then_some(note)
+    let wanted = note_text(&note)?;
+    let said = transcript.iter().filter_map(note_text).collect::<Vec<_>>().join("\n");
+    let is_known = said == wanted || said.ends_with(&format!("\n{wanted}"));
+    (!is_known).then_some(note)
 }
 
 /// What an earlier handoff left to resume.

@@ -74,8 +74,10 @@ impl Lanes {
         self.in_flight.len() < MAX_LANES
     }
 
-    /// Returns what cannot be published at the moment, so that it does not fill the batch that is read.
-    pub(super) fn left_out(&mut self, now: Instant) -> LeftOut {
+    /// Returns what cannot be published at the moment, so that it does not fill the batch that is read. What
+    /// waits for a lane of its subject counts only with `with_full`: such messages are published soon, and
+    /// leaving them out makes the query read all of them.
+    pub(super) fn left_out(&mut self, now: Instant, with_full: bool) -> LeftOut {
         self.failing_keys.retain(|_, failing| failing.paused_until + FORGET_AFTER > now);
         self.failing_subjects.retain(|_, paused_until| *paused_until + FORGET_AFTER > now);
         let has_probe_left = self.probes() < MAX_PROBES;
@@ -85,12 +87,17 @@ impl Lanes {
         let failing = self.failing_subjects.iter().filter(|(subject, paused_until)| {
             !has_probe_left || **paused_until > now || self.of_subject.contains_key(*subject)
         });
-        let full = self.of_subject.iter().filter(|(_, lanes)| **lanes >= MAX_LANES_OF_SUBJECT);
+        let full = self.of_subject.iter().filter(|(_, lanes)| with_full && **lanes >= MAX_LANES_OF_SUBJECT);
         let subjects = failing.map(|(subject, _)| subject).chain(full.map(|(subject, _)| subject));
         LeftOut {
             keys: keys.take(MAX_LEFT_OUT).cloned().collect(),
             subjects: subjects.take(MAX_LEFT_OUT).cloned().collect(),
         }
+    }
+
+    /// Returns whether messages wait for a lane of their subject only.
+    pub(super) fn has_full_subject(&self) -> bool {
+        self.has_room() && self.of_subject.values().any(|lanes| *lanes >= MAX_LANES_OF_SUBJECT)
     }
 
     /// Returns when a pause ends next, if one does.

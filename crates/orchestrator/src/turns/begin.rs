@@ -78,7 +78,10 @@ impl Turns {
     async fn begin_and_hand_off(self: &Arc<Self>, mut request: TurnRequest) -> Result<BegunTurn, NotBegun> {
         let started = Instant::now();
         let wait_id = Uuid::now_v7().to_string();
-        request.begin.wait_id = Some(wait_id.clone());
+        // A request that never leaves need not be told apart from others.
+        if request.on_disconnect == OnDisconnect::Cancel {
+            request.begin.wait_id = Some(wait_id.clone());
+        }
         // Before anything is stored: without NATS the request is refused as a whole.
         let broker = self.broker().await?;
         let begun = self.store_turn(&request.begin).await?;

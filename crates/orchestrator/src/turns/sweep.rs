@@ -73,7 +73,8 @@ impl Turns {
                 Fate::Refused(answer) => {
                     let code = answer.error_code.as_deref();
                     warn!(handoff.id = %id, code, "Handoff refused by the workers; turn ended.");
-                    self.end_unanswered(id, answer).await;
+                    // No worker has it, and it may be replayed: its lease stays.
+                    self.end_unpublished(id, answer).await;
                 }
                 Fate::Lost => {
                     if self.publish_again(broker, &sent).await {

@@ -1,9 +1,11 @@
 //! Reads hosts that are not part of a URL with a scheme: `10.0.0.8/x`, `localhost:8080`, `0x7f.1`.
 
-use std::{borrow::Cow, net::Ipv4Addr};
+use std::net::Ipv4Addr;
 
 use serde_json::Number;
 use url::{Host, Url};
+
+use crate::url_glob::without_ignored;
 
 /// From here on a number is an address outside of 0.0.0.0/8, whose hosts cannot be reached.
 const MIN_ADDRESS: f64 = 16_777_216.0;
@@ -13,8 +15,10 @@ const MAX_SHORT_DIGITS: usize = 7;
 /// A text read as a URL without a scheme, the way a fetcher reads it.
 pub(super) struct BareHost {
     url: Url,
-    /// The text may as well be a quantity, a version, a time or a date: `10`, `0x10`, `1.2.3`, `12:30`.
+    /// The text may as well be a quantity, a version, a time or a date: `10`, `1.2.3`, `12:30`.
     is_quantity: bool,
+    /// It is one number that is too small to be the address of a host: `10`, `0x10`.
+    is_small: bool,
 }
 
 impl BareHost {
@@ -27,8 +31,8 @@ impl BareHost {
         let is_whole = host.len() == text.len();
         let read = |host: &str| {
             let url = Url::parse(&format!("http://{host}")).ok()?;
-            let is_quantity = is_quantity(host, is_whole) || is_small_number(host, url.host());
-            Some(Self { url, is_quantity })
+            let is_small = is_small_number(host, url.host());
+            Some(Self { is_quantity: is_quantity(host, is_whole), is_small, url })
         };
         [Some(host), after_user].into_iter().flatten().filter_map(read).collect()
     }
@@ -46,19 +50,10 @@ impl BareHost {
     /// where hosts are expected.
     pub(super) fn is_address(&self, is_host_expected: bool) -> bool {
         match self.url.host() {
-            Some(Host::Ipv4(_)) => is_host_expected || !self.is_quantity,
+            Some(Host::Ipv4(_)) => !self.is_small && (is_host_expected || !self.is_quantity),
             Some(Host::Ipv6(_)) => true,
             Some(Host::Domain(_)) | None => false,
         }
-    }
-}
-
-/// Removes what a URL parser ignores: tabs and line ends anywhere, spaces and control characters at the ends.
-pub(crate) fn without_ignored(text: &str) -> Cow<'_, str> {
-    let text = text.trim_matches(|letter: char| letter <= ' ' || letter.is_whitespace());
-    match text.contains(['\t', '\n', '\r']) {
-        true => Cow::Owned(text.replace(['\t', '\n', '\r'], "")),
-        false => Cow::Borrowed(text),
     }
 }
 

@@ -5,13 +5,12 @@ use serde_json::Value;
 use super::bare_host::is_small;
 
 /// Last words of names whose values may be hosts.
-const HOST_WORDS: [&str; 21] = [
+const HOST_WORDS: [&str; 20] = [
     "addr",
     "address",
     "addresses",
     "authority",
     "domain",
-    "domains",
     "endpoint",
     "endpoints",
     "host",

@@ -50,7 +50,7 @@ fn messages_of_one_key_are_published_in_order_and_those_of_others_meanwhile() {
         vec![message(1, "a", OTHER), message(2, "b", OTHER), message(3, "a", OTHER), message(4, "b", OTHER)];
     let runs = lanes.start(batch, now);
     assert_eq!(ids(&runs), [[1, 3], [2, 4]]);
-    let mut keys = lanes.left_out(now).keys;
+    let mut keys = lanes.left_out(now, true).keys;
     keys.sort();
     assert_eq!(keys, ["a", "b"], "keys in flight are left out");
     // Also if it is read nevertheless.
@@ -72,10 +72,11 @@ fn one_subject_takes_a_part_of_the_lanes() {
     let (mut lanes, now) = (Lanes::default(), Instant::now());
     let runs = lanes.start(messages(REFUSED, 0..1_000), now);
     assert_eq!(runs.len(), MAX_LANES_OF_SUBJECT);
-    assert_eq!(lanes.left_out(now).subjects, [REFUSED], "what waits of it does not fill the batch");
+    assert!(lanes.has_full_subject() && lanes.left_out(now, false).subjects.is_empty());
+    assert_eq!(lanes.left_out(now, true).subjects, [REFUSED], "what waits of it does not fill the batch");
     assert_eq!(lanes.start(messages(OTHER, 0..10), now).len(), 10);
     lanes.end(&runs[0].key, REFUSED, None, now);
-    assert!(lanes.left_out(now).subjects.is_empty());
+    assert!(lanes.left_out(now, true).subjects.is_empty());
     assert_eq!(lanes.start(messages(REFUSED, 64..128), now).len(), 1);
 }
 
@@ -84,18 +85,18 @@ fn subject_that_fails_is_paused_and_probed_with_one_message_while_others_go_on()
     let (mut lanes, now) = (Lanes::default(), Instant::now());
     let runs = lanes.start(messages(REFUSED, 0..64), now);
     end_all(&mut lanes, &runs, Some(&refusal()), now);
-    assert_eq!(lanes.left_out(now).subjects, [REFUSED]);
+    assert_eq!(lanes.left_out(now, true).subjects, [REFUSED]);
     assert_eq!(lanes.start(messages(REFUSED, 64..128), now).len(), 0);
     assert_eq!(lanes.start(messages(OTHER, 0..10), now).len(), 10);
     // The probe is a message that was not tried yet, if there is one.
     let later = now + SUBJECT_PAUSE;
     assert_eq!(lanes.next_due(now), Some(later));
-    assert!(lanes.left_out(later).subjects.is_empty());
+    assert!(lanes.left_out(later, true).subjects.is_empty());
     let probe = lanes.start(messages(REFUSED, 0..128), later);
     assert_eq!(ids(&probe), [[64]]);
-    assert_eq!(lanes.left_out(later).subjects, [REFUSED], "there is one probe");
+    assert_eq!(lanes.left_out(later, true).subjects, [REFUSED], "there is one probe");
     lanes.end(&probe[0].key, REFUSED, Some(&refusal()), later);
-    assert_eq!(lanes.left_out(later).subjects, [REFUSED]);
+    assert_eq!(lanes.left_out(later, true).subjects, [REFUSED]);
     // It is accepted again.
     let later = later + KEY_PAUSE;
     let probe = lanes.start(messages(REFUSED, 0..128), later);
@@ -124,7 +125,7 @@ fn message_that_is_too_large_pauses_only_its_key() {
     let (mut lanes, now) = (Lanes::default(), Instant::now());
     let runs = lanes.start(messages(REFUSED, 0..1), now);
     end_all(&mut lanes, &runs, Some(&too_large()), now);
-    let left_out = lanes.left_out(now);
+    let left_out = lanes.left_out(now, true);
     assert_eq!((left_out.keys, left_out.subjects), (vec![format!("{REFUSED}/0")], Vec::new()));
     assert_eq!(lanes.start(messages(REFUSED, 0..10), now).len(), 9);
 }
@@ -142,7 +143,7 @@ fn key_that_fails_while_its_subject_is_accepted_is_paused_alone() {
     let odd = lanes.start(messages(REFUSED, 0..1), later);
     assert_eq!(ids(&odd), [[0]]);
     end_all(&mut lanes, &odd, Some(&refusal()), later);
-    assert!(lanes.left_out(later).subjects.is_empty());
+    assert!(lanes.left_out(later, true).subjects.is_empty());
     assert_eq!(lanes.start(messages(REFUSED, 0..10), later).len(), 9);
 }
 
@@ -160,10 +161,10 @@ fn probes_take_a_part_of_the_lanes() {
     }
     let later = now + KEY_PAUSE;
     assert_eq!(lanes.start(batch(0..400), later).len(), MAX_PROBES);
-    let left_out = lanes.left_out(later);
+    let left_out = lanes.left_out(later, true);
     assert_eq!(left_out.subjects.len(), 400, "what fails does not fill the batch");
     assert_eq!(lanes.start(messages(OTHER, 0..10), later).len(), 10);
     // What is not tried any more was published by another gateway.
     let end = later + FORGET_AFTER;
-    assert!(lanes.left_out(end).subjects.is_empty());
+    assert!(lanes.left_out(end, true).subjects.is_empty());
 }
