@@ -145,7 +145,7 @@ async fn cancelled_chat_that_the_queue_has_lost_ends_and_is_not_handed_off_again
 /// A person starts a run that replaces another one. Nobody tells the worker of it but the next orchestrator.
 #[tokio::test]
 async fn run_that_is_replaced_while_no_orchestrator_is_there_is_stopped() {
-    let model = Model::start([Script::Hang, Script::Hang]).await;
+    let model = Model::start_with_structured([], |_| Script::Hang).await;
     let mut stage = Stage::start_with_worker(model, patient, often).await;
     let agent = stage.gateway.agent(&stage.gateway.unbound("orchestrator").await);
     let schedule = json!({
@@ -164,7 +164,8 @@ async fn run_that_is_replaced_while_no_orchestrator_is_there_is_stopped() {
     stage.orchestrator = stage.builder.start().await;
     let id = replaced["run_id"].as_str().unwrap().parse().unwrap();
     let answers = Orchestrator::connect(&stage.nats).await;
-    assert_eq!(answers.completion(Kind::Schedule, id).await.status, Status::Cancelled);
+    let answer = answers.completion(Kind::Schedule, id).await;
+    assert_eq!(answer.status, Status::Cancelled, "{answer:?}");
     let runs = call(&stage, &agent, "schedule.runs", named).await;
     assert_eq!(
         (&runs["items"][0]["run_id"], &runs["items"][1]["state"]),
