@@ -62,6 +62,11 @@ bench-agent: nats-server ## 24 small tasks for the model at INFERENCE_URL, named
 	$(CARGO) build --workspace --bins
 	$(CARGO) bench --profile dev --bench agent
 
+.PHONY: bench-task
+bench-task: nats-server workflow-runner ## the model at INFERENCE_URL, named MODEL, does one small task ten times, with plan, sandbox and review
+	$(CARGO) build $(PROGRAMS)
+	@$(PYTHON) scripts/measure_workflows.py
+
 .PHONY: bench-memory
 bench-memory: ## how well texts are found, on public sets; CRANFIELD=folder names one that no package carries
 	@$(PYTHON) scripts/get_memory_sets.py

@@ -31,7 +31,7 @@ impl BareHost {
         let is_whole = host.len() == text.len();
         let read = |host: &str| {
             let url = Url::parse(&format!("http://{host}")).ok()?;
-            let is_small = is_small_number(host, url.host());
+            let is_small = is_small_number(host, url.host().as_ref());
             Some(Self { is_quantity: is_quantity(host, is_whole), is_small, url })
         };
         [Some(host), after_user].into_iter().flatten().filter_map(read).collect()
@@ -72,9 +72,9 @@ pub(super) fn is_small(number: &Number) -> bool {
 
 /// Returns whether a host is one number, in whatever notation, that is too small to be the address of a host.
 /// 0 is none of these: many systems take it for the machine itself.
-fn is_small_number(host: &str, read: Option<Host<&str>>) -> bool {
+fn is_small_number(host: &str, read: Option<&Host<&str>>) -> bool {
     let is_small = |address: Ipv4Addr| address.octets()[0] == 0 && !address.is_unspecified();
-    !host.contains('.') && matches!(read, Some(Host::Ipv4(address)) if is_small(address))
+    !host.contains('.') && matches!(read, Some(Host::Ipv4(address)) if is_small(*address))
 }
 
 /// Returns whether a host may as well be a quantity: decimal digits with at most two dots. With a dot, or if
