@@ -103,7 +103,7 @@ impl Process {
     }
 
     /// Sends SIGKILL to the process and all its descendants, and waits until they have ended.
-    pub(crate) fn kill_all(&mut self) {
+    pub fn kill_all(&mut self) {
         let started = descendants(self.child.id());
         self.kill();
         for id in &started {

@@ -8,7 +8,7 @@ use super::direct::MODEL_ID;
 
 #[derive(Debug)]
 pub(crate) struct LiteLlm {
-    _process: Process,
+    process: Process,
     _folder: tempfile::TempDir,
     url: String,
 }
@@ -37,7 +37,7 @@ impl LiteLlm {
         let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let process = Process::start(&program, &arguments, &variables, &folder.path().join("log"));
         let url = format!("http://127.0.0.1:{port}/v1");
-        let peer = Self { _process: process, _folder: folder, url };
+        let peer = Self { process, _folder: folder, url };
         eventually_within(Duration::from_secs(120), "LiteLLM answers", || async {
             let answer = peer.client().send_bytes("GET", "/models", None).await;
             answer.ok().filter(|answer| answer.status == 200)
@@ -48,5 +48,12 @@ impl LiteLlm {
 
     pub(crate) fn client(&self) -> ChatClient {
         ChatClient::new(&self.url, "none")
+    }
+}
+
+impl Drop for LiteLlm {
+    fn drop(&mut self) {
+        // Its workers outlive it, and would take time from the next measurement.
+        self.process.kill_all();
     }
 }
