@@ -14,7 +14,8 @@ use crate::tool;
 pub struct EndTurn {
     pub handoff_id: HandoffId,
     pub answer: TurnAnswer,
-    /// Whether no worker works on the turn any more: it gave this answer, or the handoff was never published.
+    /// Whether no worker works on the turn any more: it gave this answer, the handoff was never
+    /// published, or workers refused it.
     /// If not, the leases of the turn are revoked, and a cancel of it is due until a worker has answered.
     #[serde(default = "is_over")]
     pub is_work_over: bool,
