@@ -10,7 +10,6 @@ use std::{path::PathBuf, time::Duration};
 use rusqlite::{Connection, Error, ErrorCode, OpenFlags, TransactionBehavior, ffi, params};
 use subjects::audit::Row;
 use tokio::task::spawn_blocking;
-use tracing::warn;
 
 use super::write_error::WriteError;
 use store::{BUSY_TIMEOUT, Durability, Store};
@@ -19,8 +18,6 @@ const INSERT: &str = "INSERT INTO audit (seq, created_at, call_id, agent, subjec
                       project_id, run_id, job_id, tool, decision, status, error_type, duration_us, \
                       arguments_digest, trace_id, lease_id, profile, node, node_line, hash) \
                       VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
-/// Rows plus commits after which the write-ahead log is checkpointed: about ten megabytes.
-const CHECKPOINT_AFTER: usize = 2_000;
 
 #[derive(Debug)]
 pub(super) struct Appender {
@@ -28,15 +25,13 @@ pub(super) struct Appender {
     durability: Durability,
     /// Opened on first use, and again after a failure.
     connection: Option<Connection>,
-    /// Rows plus commits since the last checkpoint.
-    since_checkpoint: usize,
 }
 
 impl Appender {
     /// Returns an appender without opening its connection; `None` if the store is not a SQLite file.
     pub(super) fn for_store(store: &Store) -> Option<Self> {
         let (path, durability) = (store.sqlite_file()?.to_owned(), store.durability());
-        Some(Self { path, durability, connection: None, since_checkpoint: 0 })
+        Some(Self { path, durability, connection: None })
     }
 
     /// Commits the rows, all or none. The caller must hold the store's writer guard.
@@ -45,7 +40,6 @@ impl Appender {
             Some(connection) => connection,
             None => self.open()?,
         };
-        let written = 1 + rows.len();
         let is_committed = self.durability == Durability::Process && try_commit(&mut connection, &rows)?;
         if !is_committed {
             let commit = move |connection: &mut Connection| {
@@ -56,26 +50,7 @@ impl Appender {
             connection = run_blocking(connection, commit).await?;
         }
         self.connection = Some(connection);
-        self.since_checkpoint += written;
         Ok(())
-    }
-
-    /// Checkpoints the write-ahead log into the database file, if that is due. A failure is logged.
-    pub(super) async fn checkpoint(&mut self) {
-        if self.since_checkpoint < CHECKPOINT_AFTER {
-            return;
-        }
-        let Some(connection) = self.connection.take() else { return };
-        let checkpoint = |connection: &mut Connection| {
-            connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
-        };
-        match run_blocking(connection, checkpoint).await {
-            Ok(connection) => {
-                self.connection = Some(connection);
-                self.since_checkpoint = 0;
-            }
-            Err(error) => warn!(%error, "WAL checkpoint failed; retrying."),
-        }
     }
 
     fn open(&self) -> Result<Connection, Error> {
@@ -83,7 +58,8 @@ impl Appender {
         let connection = Connection::open_with_flags(&self.path, flags)?;
         connection.busy_timeout(Duration::ZERO)?;
         connection.pragma_update(None, "synchronous", self.durability.pragma())?;
-        // An automatic checkpoint would wait for the disk in the middle of a call.
+        // An automatic checkpoint would wait for the disk in the middle of a call. The store's own works
+        // beside it.
         connection.pragma_update(None, "wal_autocheckpoint", 0)?;
         Ok(connection)
     }

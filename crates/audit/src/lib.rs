@@ -24,7 +24,7 @@ pub use ledger::{BeginError, Ledger, Unavailable, Unrecorded};
 pub use messages::Announcement;
 pub use metrics::Metrics;
 pub use prune::prune;
-pub use query::{Filter, rows_after, search};
+pub use query::{Filter, row_of_call, rows_after, search};
 pub use record::{Decision, Record, Status};
 pub use recovery::{in_flight_row, recover};
 pub use seal::{Error as SealError, Seal, Sealed};

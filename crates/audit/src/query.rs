@@ -4,8 +4,11 @@ use sea_orm::{ColumnTrait, DbErr, EntityTrait, QueryFilter, QueryOrder, QuerySel
 use serde::Deserialize;
 use subjects::audit::Row;
 
-use super::record::from_model;
-use store::{Store, entity::audit};
+use super::record::{Record, from_model};
+use store::{
+    Store,
+    entity::{audit, in_flight},
+};
 
 const MAX_LIMIT: u64 = 1000;
 
@@ -94,4 +97,20 @@ pub async fn search(store: &Store, filter: &Filter) -> Result<Vec<Row>, DbErr> {
 pub async fn rows_after(store: &Store, seq: i64, limit: u64) -> Result<Vec<Row>, DbErr> {
     let query = audit::Entity::find().filter(audit::Column::Seq.gt(seq)).order_by_asc(audit::Column::Seq);
     Ok(query.limit(limit).all(store.read()).await?.into_iter().map(from_model).collect())
+}
+
+/// Returns the row of a call. One that was announced and has no row yet is returned as it was announced.
+pub async fn row_of_call(store: &Store, call_id: &str) -> Result<Option<Row>, DbErr> {
+    // First: an announcement is removed when its row is there.
+    let announced = in_flight::Entity::find_by_id(call_id).one(store.read()).await?;
+    let announced = announced.and_then(|call| serde_json::from_str::<Record>(&call.record).ok());
+    if let Some(record) = announced {
+        return Ok(Some((*record).clone()));
+    }
+    let found = audit::Entity::find()
+        .filter(audit::Column::CallId.eq(call_id))
+        .filter(audit::Column::Node.is_null())
+        .one(store.read())
+        .await?;
+    Ok(found.map(from_model))
 }

@@ -273,8 +273,7 @@ impl Writer {
         error!(%error, waiting, dropped = before - waiting, "Audit not writable; retrying.");
     }
 
-    /// Publishes the new head, confirms the rows to their callers, and runs clean-up and checkpoint if they
-    /// are due.
+    /// Publishes the new head, confirms the rows to their callers, and cleans up if that is due.
     async fn confirm_written(&mut self, group: Vec<End>, last: Option<LastRow>, took: Duration) {
         let counted: Vec<CallSample> = group.iter().map(|end| CallSample::of(&end.record)).collect();
         self.metrics.record_commit(group.len(), took, &counted);
@@ -292,9 +291,6 @@ impl Writer {
         }
         if self.recorded.len() >= CLEAN_UP_AT {
             self.clean_up().await;
-        }
-        if let Some(appender) = &mut self.appender {
-            appender.checkpoint().await;
         }
     }
 

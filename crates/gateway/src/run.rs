@@ -25,7 +25,7 @@ use admin::Admin;
 use audit::{Announcement, Ledger, Record, Seal, Sealed};
 use control::{LeaseIssuer, Memories, Sandboxes, ToolError};
 use registry::{catalogue::CatalogueCache, upstreams::Upstreams};
-use store::{Outbox, Store, clock};
+use store::{Checkpointer, Outbox, Store, clock};
 
 use crate::{
     calls::{Calls, Limits, ToolResources},
@@ -93,6 +93,10 @@ async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), 
         warn!(calls = recovered, "Calls interrupted by the last shutdown recorded in the audit.");
     }
     control::seed(&store).await?;
+    let background = TaskTracker::new();
+    if let Some(checkpointer) = Checkpointer::for_store(&store) {
+        background.spawn(checkpointer.run(stop.clone()));
+    }
     let adoption = config.admin.token().adopt(&store).await?;
     let signing_key_file = config.nats.as_ref().and_then(|nats| nats.signing_key_file.as_deref());
     let signing_key = signing_key_file.map(signing_key::read).transpose()?;
@@ -106,7 +110,6 @@ async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), 
     let metrics = Arc::<Metrics>::default();
     let (ledger, writing) =
         Ledger::start_with(store.clone(), config.audit.fast_append, metrics.audit.clone());
-    let background = TaskTracker::new();
     background.spawn(writing);
     record_revoked(&ledger, &adoption).await;
     let (upstreams, watching) =
@@ -147,7 +150,8 @@ async fn serve(cli: Cli, config: Config, stop: CancellationToken) -> Result<(), 
         background.spawn(lost.run(stop.clone()));
         background.spawn(ChainReader { store, nats, sandboxes, leases }.run(stop.clone()));
     }
-    let leases = Leases::open(&store, config.leases.mode, &issuer.key.public_key()).await?;
+    let (mode, lifetime) = (config.leases.mode, config.leases.lifetime);
+    let leases = Leases::open(&store, mode, lifetime, &issuer.key.public_key()).await?;
     let calls = Arc::new(Calls::new(
         store.clone(),
         catalogue.clone(),

@@ -1,6 +1,9 @@
 //! Times as the store keeps them: microseconds since 1970, UTC.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::{
+    sync::atomic::{AtomicI64, Ordering},
+    time::Duration,
+};
 
 use time::OffsetDateTime;
 
@@ -24,6 +27,17 @@ pub fn latest(at: i64) -> i64 {
 /// seen. With another clock, one that was ahead and is set back would give leases that have ended already.
 pub fn of_leases() -> i64 {
     latest(now())
+}
+
+/// Returns the time by which a lease is checked that a gateway on the store signed. The clock of that gateway
+/// may be ahead of this one, so the beginning of the lease counts as a time that was seen, unless it is
+/// further ahead than `tolerance`: a gateway whose clock is wrong must not take the others with it.
+pub fn of_signed_lease(not_before: i64, tolerance: Duration) -> i64 {
+    let tolerance = i64::try_from(tolerance.as_micros()).unwrap_or(i64::MAX);
+    if not_before <= now().saturating_add(tolerance) {
+        latest(not_before);
+    }
+    of_leases()
 }
 
 pub fn micros(at: OffsetDateTime) -> i64 {

@@ -2,7 +2,9 @@
 //!
 //! SQLite has a single writer, which this process schedules itself; the code paths are otherwise the same.
 
+mod checkpoint;
 pub mod clock;
+mod commits;
 pub mod entity;
 mod migration;
 mod outbox;
@@ -20,7 +22,7 @@ use std::{
 use sea_orm::{
     ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr,
     EntityTrait, RuntimeErr, SqliteTransactionMode, TransactionOptions, TransactionTrait,
-    sea_query::Expr,
+    sea_query::{Expr, ExprTrait},
     sqlx::{
         self, Connection,
         postgres::PgConnectOptions,
@@ -31,12 +33,14 @@ use sea_orm_migration::MigratorTrait;
 use tokio::sync::{Mutex, MutexGuard, OwnedMutexGuard};
 use tracing::warn;
 
+pub use checkpoint::Checkpointer;
+use commits::Commits;
 use entity::revision;
 pub use outbox::{NO_STREAM, NewMessage, Outbox, SendIf, Waiting};
 
 /// Read connections. In WAL mode readers never wait for the writer and a query takes microseconds, so a few
-/// suffice.
-const SQLITE_CONNECTIONS: u32 = 4;
+/// suffice. One of them checkpoints now and then.
+const SQLITE_CONNECTIONS: u32 = 5;
 pub const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 const MIN_IDLE_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long a starting gateway waits for another instance to finish migrating.
@@ -104,6 +108,7 @@ pub struct Store {
     /// Set when a transaction ends without a commit: SQLite may have rolled it back on its own, so the write
     /// connection is checked before its next use.
     needs_check: Arc<AtomicBool>,
+    commits: Arc<Commits>,
 }
 
 impl Store {
@@ -157,6 +162,7 @@ impl Store {
             sqlite_file: sqlite_file(&options.url).map(Arc::from),
             patience: options.patience,
             needs_check: Arc::default(),
+            commits: Arc::default(),
         })
     }
 
@@ -223,7 +229,8 @@ impl Store {
         }
         let transaction = self.write_connection.begin_with_options(options).await?;
         let (changes, needs_check) = (self.changes.clone(), self.needs_check.clone());
-        let open = OpenTransaction { changes, needs_check, is_committed: false, guard };
+        let commits = self.commits.clone();
+        let open = OpenTransaction { changes, needs_check, commits, is_committed: false, guard };
         Ok(WriteTransaction { transaction, store: self.clone(), open })
     }
 
@@ -234,14 +241,19 @@ impl Store {
             Some(lock) => Some(lock.lock().await),
             None => None,
         };
-        WriterGuard { connection: &self.write_connection, _guard: guard }
+        WriterGuard { connection: &self.write_connection, commits: &self.commits, _guard: guard }
     }
 
     /// Makes a write that changes nothing. Fails if the store accepts none, for example on a full disk.
     pub async fn probe_write(&self) -> Result<(), DbErr> {
-        let same = Expr::col(revision::Column::Value);
-        let update = revision::Entity::update_many().col_expr(revision::Column::Value, same);
-        update.exec(&*self.acquire_writer().await).await.map(drop)
+        let transaction = self.write().await?;
+        // SQLite writes nothing for a row that is as it was, so it is changed and changed back.
+        for change in [1, -1] {
+            let changed = Expr::col(revision::Column::Value).add(change);
+            let update = revision::Entity::update_many().col_expr(revision::Column::Value, changed);
+            update.exec(&*transaction).await?;
+        }
+        transaction.commit().await
     }
 
     /// Closes the write connection if sqlx still counts a transaction as open; the pool then opens a new one.
@@ -282,13 +294,16 @@ pub struct WriteTransaction {
 struct OpenTransaction {
     changes: Arc<AtomicU64>,
     needs_check: Arc<AtomicBool>,
+    commits: Arc<Commits>,
     is_committed: bool,
     guard: Option<OwnedMutexGuard<()>>,
 }
 
 impl Drop for OpenTransaction {
     fn drop(&mut self) {
-        if !self.is_committed {
+        if self.is_committed {
+            self.commits.add();
+        } else {
             self.needs_check.store(true, Ordering::Release);
         }
     }
@@ -332,7 +347,14 @@ impl Deref for WriteTransaction {
 #[derive(Debug)]
 pub struct WriterGuard<'s> {
     connection: &'s DatabaseConnection,
+    commits: &'s Commits,
     _guard: Option<MutexGuard<'s, ()>>,
+}
+
+impl Drop for WriterGuard<'_> {
+    fn drop(&mut self) {
+        self.commits.add();
+    }
 }
 
 impl Deref for WriterGuard<'_> {
@@ -350,8 +372,9 @@ fn sqlite_options(options: SqliteConnectOptions, durability: Durability) -> Sqli
         .busy_timeout(BUSY_TIMEOUT)
         .journal_mode(SqliteJournalMode::Wal)
         .pragma("synchronous", durability.pragma())
-        // A checkpoint makes the committing caller wait for the disk, so it runs seldom: every 4,000 pages.
-        .pragma("wal_autocheckpoint", "4000")
+        // A checkpoint in a commit makes all writers wait for the disk. The checkpointer works beside them;
+        // this one runs only if that cannot keep up: every 16,000 pages.
+        .pragma("wal_autocheckpoint", "16000")
         // What is deleted is overwritten in the file, also on pages that are no longer used.
         .pragma("secure_delete", "ON")
 }

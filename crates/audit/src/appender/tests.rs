@@ -1,4 +1,4 @@
-use std::{fs, time::Instant};
+use std::time::Instant;
 
 use tempfile::TempDir;
 use tokio::{join, time::sleep};
@@ -88,21 +88,4 @@ async fn waiting_for_another_process_does_not_block_the_thread() {
     added.expect("added");
     appender.append(rows(1, 1)).await.expect("added");
     assert_eq!(place.stored(), 2);
-}
-
-#[tokio::test]
-async fn checkpoints_bound_the_size_of_the_write_ahead_log() {
-    let place = TestStore::new().await;
-    let mut appender = place.appender(Durability::Process);
-    let log = || fs::metadata(place.folder.path().join("store.db-wal")).expect("a log").len();
-    let mut largest = 0;
-    for group in 0..40 {
-        appender.append(rows(group * 250, 250)).await.expect("added");
-        appender.checkpoint().await;
-        assert!(appender.since_checkpoint < CHECKPOINT_AFTER);
-        if group == 10 {
-            largest = log();
-        }
-    }
-    assert!(log() < largest * 2, "{} after {largest}", log());
 }

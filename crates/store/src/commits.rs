@@ -1,0 +1,29 @@
+//! Counts commits, and says when the write-ahead log of SQLite is to be checkpointed.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::Notify;
+
+/// Commits after which the log is checkpointed. A commit writes about eight pages, so that is ten megabytes.
+pub(crate) const CHECKPOINT_AFTER: usize = 250;
+
+/// The commits since the last checkpoint.
+#[derive(Debug, Default)]
+pub(crate) struct Commits {
+    since_checkpoint: AtomicUsize,
+    due: Notify,
+}
+
+impl Commits {
+    pub(crate) fn add(&self) {
+        if self.since_checkpoint.fetch_add(1, Ordering::Relaxed) + 1 >= CHECKPOINT_AFTER {
+            self.due.notify_one();
+        }
+    }
+
+    /// Waits until a checkpoint is due, and counts from zero again.
+    pub(crate) async fn wait_until_due(&self) {
+        self.due.notified().await;
+        self.since_checkpoint.store(0, Ordering::Relaxed);
+    }
+}
