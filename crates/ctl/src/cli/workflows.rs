@@ -65,7 +65,8 @@ pub(crate) enum Workflows {
         of: OfTask,
         /// The answer to its question; yes or no where it asks for approval.
         input: Option<String>,
-        /// The question that is answered: `question_id` of `show --json`. Refused if another one is open.
+        /// The question that is answered, as `show` prints it; needed for an approval. Refused if another
+        /// one is open.
         #[arg(long = "question", value_name = "ID", requires = "input")]
         question_id: Option<String>,
     },

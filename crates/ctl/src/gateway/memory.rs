@@ -4,6 +4,7 @@ mod files;
 mod ingest;
 mod pdf;
 mod read;
+mod root;
 mod rules;
 
 use std::time::Duration;

@@ -144,9 +144,9 @@ fn say(workflow: &Workflow, what: &str, json: bool) -> Exit {
     exit
 }
 
-/// Names commands instead of tools.
+/// Names commands and flags instead of tools and their arguments.
 fn commands(text: &str) -> String {
-    COMMANDS.iter().fold(text.to_owned(), |text, command| {
+    COMMANDS.iter().fold(text.replace("`question_id`", "`--question`"), |text, command| {
         text.replace(&format!("workflow.{command}"), &format!("`cynodectl workflows {command}`"))
     })
 }

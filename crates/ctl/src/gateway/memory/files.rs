@@ -1,19 +1,20 @@
 //! The files of a folder that may become memories.
 
 use std::{
-    fs::{self, DirEntry, Metadata},
+    fs::{DirEntry, File, Metadata},
     io,
     os::unix::{ffi::OsStrExt, fs::MetadataExt},
     path::{Path, PathBuf},
     rc::Rc,
+    sync::Arc,
 };
 
-use super::rules::Rules;
+use super::{root::Root, rules::Rules};
 
 /// A file of the folder.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
-    pub(super) file: PathBuf,
+    root: Arc<Root>,
     /// Relative, with forward slashes.
     pub(super) path: String,
     /// Changes when the file does.
@@ -43,52 +44,69 @@ pub(super) struct Walk {
 }
 
 /// Lists the files of a folder, without hidden ones and those that its rules leave out. Symbolic links are
-/// not followed. Fails with the reason if the rules of the folder, or of one above it, cannot be read.
+/// not followed, nor are those that folders have become meanwhile. The path is canonical. Fails with the
+/// reason if the rules of the folder, or of one above it, cannot be read.
 pub(super) fn walk(folder: &Path) -> Result<Walk, String> {
     let mut walk = Walk::default();
-    let mut folders = vec![(folder.to_owned(), Rules::of(folder)?)];
+    let mut folders = vec![(PathBuf::new(), Rules::of(folder)?)];
+    let root = match Root::open(folder) {
+        Ok(root) => Arc::new(root),
+        Err(error) => {
+            walk.lose(PathBuf::new(), &error);
+            return Ok(walk);
+        }
+    };
     while let Some((inner, rules)) = folders.pop() {
-        let relative = |path: &Path| path.strip_prefix(folder).unwrap_or(path).to_owned();
-        let entries = match fs::read_dir(&inner) {
+        let entries = match root.list(&inner) {
             Ok(entries) => entries,
             Err(error) => {
-                walk.lose(relative(&inner), &error);
+                walk.lose(inner, &error);
                 continue;
             }
         };
         for entry in entries {
             let added = entry.and_then(|entry| {
-                let path = relative(&entry.path());
-                walk.add(&entry, path, &rules)
+                let relative = inner.join(entry.file_name());
+                let path = folder.join(&relative);
+                walk.add(&root, &entry, (&path, relative), &rules)
             });
             match added {
                 Ok(Some(found)) => folders.push(found),
                 Ok(None) => {}
-                Err(error) => walk.lose(relative(&inner), &error),
+                Err(error) => walk.lose(inner.clone(), &error),
             }
         }
     }
-    walk.files.sort_by(|left, right| left.file.cmp(&right.file));
+    walk.files.sort_by(|left, right| Path::new(&left.path).cmp(Path::new(&right.path)));
     walk.skipped.sort();
     Ok(walk)
 }
 
+impl Found {
+    /// Opens the file, or what has taken its place.
+    pub(super) fn open(&self) -> io::Result<File> {
+        self.root.open_file(Path::new(&self.path))
+    }
+}
+
 impl Walk {
-    /// Adds what is in a folder. Returns a folder that is to be read, with its rules.
+    /// Adds what is in a folder, by its path and the relative one. Returns a folder that is to be read, with
+    /// its rules. These are read by their path: whoever may replace the folder may write other rules, too.
     fn add(
         &mut self,
+        root: &Arc<Root>,
         entry: &DirEntry,
-        relative: PathBuf,
+        (path, relative): (&Path, PathBuf),
         rules: &Rc<Rules>,
     ) -> io::Result<Option<(PathBuf, Rc<Rules>)>> {
-        let (path, kind) = (entry.path(), entry.file_type()?);
-        if entry.file_name().as_bytes().starts_with(b".") || rules.leave_out(&path, kind.is_dir()) {
+        let kind = entry.file_type()?;
+        if entry.file_name().as_bytes().starts_with(b".") || rules.leave_out(path, kind.is_dir()) {
             return Ok(None);
         }
         let shown = relative.to_string_lossy().into_owned();
         if kind.is_dir() {
-            return Ok(match rules.below(&path) {
-                Ok(rules) => Some((path, rules)),
+            return Ok(match rules.below(path) {
+                Ok(rules) => Some((relative, rules)),
                 Err(why) => {
                     self.skipped.push((shown, format!("it is not known what to leave out: {why}")));
                     self.unknown.push(relative);
@@ -104,7 +122,8 @@ impl Walk {
         } else if let Ok(text) = relative.clone().into_os_string().into_string() {
             match entry.metadata() {
                 Ok(metadata) => {
-                    self.files.push(Found { file: path, path: text, stamp: Stamp::of(&metadata) });
+                    let (root, stamp) = (root.clone(), Stamp::of(&metadata));
+                    self.files.push(Found { root, path: text, stamp });
                 }
                 Err(error) => self.lose(relative, &error),
             }
@@ -137,5 +156,31 @@ impl Stamp {
 
     pub(super) fn bytes(self) -> u64 {
         self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
+    use super::*;
+
+    /// A folder that is watched is walked again and again.
+    #[test]
+    fn folder_that_was_replaced_by_a_symbolic_link_is_not_walked() {
+        let outer = tempfile::tempdir().unwrap();
+        let outer = outer.path().canonicalize().unwrap();
+        let docs = outer.join("docs");
+        for name in ["docs", "notes"] {
+            fs::create_dir(outer.join(name)).unwrap();
+            fs::write(outer.join(name).join("a.md"), name).unwrap();
+        }
+        let files = |walk: &Walk| walk.files.iter().map(|found| found.path.clone()).collect::<Vec<_>>();
+        assert_eq!(files(&walk(&docs).unwrap()), ["a.md"]);
+        fs::rename(&docs, outer.join("former")).unwrap();
+        symlink(outer.join("notes"), &docs).unwrap();
+        let walked = walk(&docs).unwrap();
+        assert_eq!(files(&walked), [""; 0]);
+        assert!(walked.may_have("a.md"), "nothing of it is removed");
     }
 }

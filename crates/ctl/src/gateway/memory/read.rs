@@ -1,15 +1,15 @@
 //! Reads the text of a file.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::File,
     io::{self, Read},
-    os::unix::fs::OpenOptionsExt,
     path::Path,
 };
 
-use nix::fcntl::OFlag;
-
-use super::{files::Stamp, pdf::read_pdf};
+use super::{
+    files::{Found, Stamp},
+    pdf::read_pdf,
+};
 
 /// The largest text that the gateway keeps, and the largest PDF that is read.
 pub(super) const MAX_TEXT_BYTES: u64 = 4 << 20;
@@ -25,14 +25,15 @@ pub(super) enum NoText {
 }
 
 /// Reads a file that is as it was listed, and still is when it was read.
-pub(super) async fn read(file: &Path, listed: Stamp) -> Result<String, NoText> {
-    let bytes = listed.bytes();
-    let is_pdf = file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("pdf"));
+pub(super) async fn read(found: &Found) -> Result<String, NoText> {
+    let (listed, bytes) = (found.stamp, found.stamp.bytes());
+    let extension = Path::new(&found.path).extension();
+    let is_pdf = extension.is_some_and(|extension| extension.eq_ignore_ascii_case("pdf"));
     let limit = if is_pdf { MAX_PDF_BYTES } else { MAX_TEXT_BYTES };
     if bytes > limit {
         return refuse(format!("it has {bytes} bytes; at most {limit} are taken: split it"));
     }
-    let opened = open(file, listed)?;
+    let opened = open(found)?;
     let text = match is_pdf {
         true => read_pdf(opened.try_clone().map_err(NoText::Unreadable)?).await,
         false => read_text(&opened, limit),
@@ -65,11 +66,9 @@ fn read_text(opened: &File, limit: u64) -> Result<String, NoText> {
 
 /// Opens a file. Another one that took its place since it was listed, as by a symbolic link to a file of the
 /// operator, is not read.
-fn open(file: &Path, listed: Stamp) -> Result<File, NoText> {
-    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
-    let opened = OpenOptions::new().read(true).custom_flags(flags.bits()).open(file);
-    let opened = opened.map_err(NoText::Unreadable)?;
-    check_unchanged(&opened, listed)?;
+fn open(found: &Found) -> Result<File, NoText> {
+    let opened = found.open().map_err(NoText::Unreadable)?;
+    check_unchanged(&opened, found.stamp)?;
     Ok(opened)
 }
 
@@ -108,14 +107,14 @@ mod tests {
         std::fs::write(outer.path().join("secret.md"), "a secret").unwrap();
         let file = folder.join("a.md");
         std::fs::write(&file, "an otter").unwrap();
-        let listed = walk(&folder).unwrap().files.remove(0).stamp;
-        assert_eq!(read(&file, listed).await.unwrap(), "an otter");
+        let listed = walk(&folder).unwrap().files.remove(0);
+        assert_eq!(read(&listed).await.unwrap(), "an otter");
         std::fs::remove_file(&file).unwrap();
         symlink(outer.path().join("secret.md"), &file).unwrap();
-        assert!(matches!(read(&file, listed).await, Err(NoText::Unreadable(_))));
+        assert!(matches!(read(&listed).await, Err(NoText::Unreadable(_))));
         std::fs::remove_file(&file).unwrap();
         std::fs::hard_link(outer.path().join("secret.md"), &file).unwrap();
-        let why = read(&file, listed).await.unwrap_err();
+        let why = read(&listed).await.unwrap_err();
         assert!(matches!(why, NoText::Unreadable(why) if why.to_string().contains("changed")));
     }
 
@@ -125,8 +124,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.md");
         std::fs::write(&file, "an otter").unwrap();
-        let listed = walk(folder.path()).unwrap().files.remove(0).stamp;
-        let opened = open(&file, listed).unwrap();
+        let found = walk(folder.path()).unwrap().files.remove(0);
+        let (opened, listed) = (open(&found).unwrap(), found.stamp);
         assert_eq!(read_text(&opened, MAX_TEXT_BYTES).unwrap(), "an otter");
         check_unchanged(&opened, listed).unwrap();
         std::fs::write(&file, "an otter and another").unwrap();

@@ -55,7 +55,10 @@ pub(in super::super) fn print_progress(details: &WorkflowDetails) {
             Some(WaitingFor::Approval) => "yes",
             _ => "YOUR ANSWER",
         };
-        let answer = format!("cynodectl workflows resume {} \"{example}\"", workflow.task_name);
+        let mut answer = format!("cynodectl workflows resume {} \"{example}\"", workflow.task_name);
+        if let Some(id) = &workflow.question_id {
+            answer.push_str(&format!(" --question {id}"));
+        }
         print_field("answer with", &answer);
     }
 }

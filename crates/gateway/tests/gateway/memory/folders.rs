@@ -76,7 +76,7 @@ async fn folder_is_the_same_in_every_spelling() {
     assert_eq!(paths(&gateway).await, ["handbook/one.md"]);
     // Another name is a wish.
     let ran = ingest_in(&gateway, &outer, &["docs", "--name", "guide"]).await;
-    assert!(ran.code == 0 && ran.stderr.contains("also below handbook/"), "{ran:?}");
+    assert!(ran.code == 0 && ran.stderr.contains("also ingested under the name handbook;"), "{ran:?}");
     assert_eq!(paths(&gateway).await, ["guide/one.md", "handbook/one.md"]);
 }
 

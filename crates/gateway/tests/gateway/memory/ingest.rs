@@ -1,6 +1,10 @@
 //! `cynodectl memory ingest` and its siblings.
 
-use std::{fs, os::unix::fs::symlink, path::Path};
+use std::{
+    fs::{self, Permissions},
+    os::unix::fs::{PermissionsExt, symlink},
+    path::Path,
+};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -129,11 +133,15 @@ async fn folder_is_ingested_brought_up_to_date_and_searched() {
 
 /// Watches the folder `notes`; what it prints is in the file `log` beside it.
 fn watch(gateway: &GatewayProcess, outer: &Path) -> Process {
+    watch_with(&cynodectl(), gateway, outer)
+}
+
+fn watch_with(program: &Path, gateway: &GatewayProcess, outer: &Path) -> Process {
     let mut arguments = vec!["--gateway".to_owned(), gateway.admin_url(), "--admin-token-file".to_owned()];
     arguments.push(gateway.admin_token_file().display().to_string());
     arguments.extend(["memory", "ingest", "--watch"].map(str::to_owned));
     arguments.push(outer.join("notes").display().to_string());
-    Process::start(&cynodectl(), &arguments, &[], &outer.join("log"))
+    Process::start(program, &arguments, &[], &outer.join("log"))
 }
 
 #[tokio::test]
@@ -220,6 +228,28 @@ async fn watcher_sends_again_what_had_no_room() {
         sources(&gateway, "default").await.contains_key("notes/a.md").then_some(())
     })
     .await;
+    watcher.terminate();
+    assert!(watcher.wait(std::time::Duration::from_secs(10)).success());
+}
+
+/// What keeps a file from being read may pass without a change of the file.
+#[tokio::test]
+async fn watcher_reads_again_what_could_not_be_read() {
+    let gateway = GatewayProcess::start().await;
+    let outer = tempfile::tempdir().unwrap();
+    write(outer.path(), "notes/a.md", "the first otter");
+    // The watcher starts its own program to read a PDF.
+    let program = outer.path().join("cynodectl");
+    fs::copy(cynodectl(), &program).unwrap();
+    let mut watcher = watch_with(&program, &gateway, outer.path());
+    let has = async |path: &str| sources(&gateway, "default").await.contains_key(path).then_some(());
+    eventually("the first file", async || has("notes/a.md").await).await;
+    fs::set_permissions(&program, Permissions::from_mode(0o644)).unwrap();
+    write(outer.path(), "notes/b.pdf", pdf("Quokkas are small marsupials"));
+    let log = async || fs::read_to_string(outer.path().join("log")).unwrap();
+    eventually("the PDF is skipped", async || log().await.contains("skipped b.pdf").then_some(())).await;
+    fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    eventually("the PDF is read", async || has("notes/b.pdf").await).await;
     watcher.terminate();
     assert!(watcher.wait(std::time::Duration::from_secs(10)).success());
 }

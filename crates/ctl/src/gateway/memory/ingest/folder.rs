@@ -32,7 +32,7 @@ const MAX_BATCH: usize = 200;
 const BATCH_BYTES: usize = 1 << 20;
 /// Bytes of a digest that tell folders of the same name apart.
 const FOLDER_BYTES: usize = 4;
-/// After how long texts are sent again for which the profile had no room.
+/// After how long files are tried again that could not be read, or for whose texts the profile had no room.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The folder, and what is known of it.
@@ -47,7 +47,7 @@ pub(super) struct Folder<'g> {
     target: MemoryFolder,
     /// Files as they were when the memories were last brought up to date.
     seen: Option<BTreeMap<String, Stamp>>,
-    /// When files are sent again for which there was no room.
+    /// When files are tried again that may be taken then as they are.
     retry_at: Option<Instant>,
 }
 
@@ -74,7 +74,9 @@ impl<'g> Folder<'g> {
         let name = known.map_or_else(|| self.name.clone(), |known| (*known).to_owned());
         for other in names.iter().filter(|other| **other != name) {
             let other = print::one_line(other);
-            print::note(&format!("the same folder is also below {other}/, from another ingest of it"));
+            print::note(&format!(
+                "this folder was also ingested under the name {other}; both copies are searchable"
+            ));
         }
         let mut sources: Vec<String> =
             places.iter().map(|place| format!("{INGESTED}{name}#{place}")).collect();
@@ -156,7 +158,7 @@ impl<'g> Folder<'g> {
             self.target.sources.truncate(1);
         }
         self.seen = Some(seen);
-        self.retry_at = summary.has_no_room.then(|| Instant::now() + RETRY_INTERVAL);
+        self.retry_at = summary.may_succeed_later.then(|| Instant::now() + RETRY_INTERVAL);
         Ok(summary)
     }
 
@@ -188,7 +190,8 @@ impl<'g> Folder<'g> {
     /// Removes memories of files that are gone, first: they may make room for others.
     async fn remove_gone(&self, walk: &Walk, known: &mut Known, summary: &mut Summary) -> Result<(), Error> {
         if !walk.unknown.is_empty() {
-            print::note("some folders could not be read; nothing below them is removed before they can");
+            let kept = "texts ingested from them are kept until they can be read";
+            print::note(&format!("some folders could not be read; {kept}"));
         }
         let there: BTreeSet<String> = walk.files.iter().map(|found| self.path_of(&found.path)).collect();
         let may_be_there =
@@ -208,13 +211,15 @@ impl<'g> Folder<'g> {
         let (mut batch, mut size, total) = (Vec::new(), 0, files.len());
         // Texts whose files have none any more.
         let mut stale: Vec<String> = Vec::new();
-        for (number, Found { file, path: relative, stamp }) in files.into_iter().enumerate() {
+        for (number, found) in files.into_iter().enumerate() {
             print::progress(&bar(number, total));
             // Files that are only read would keep a signal waiting.
             tokio::task::yield_now().await;
+            let text = read(&found).await;
+            let relative = found.path;
             let path = self.path_of(&relative);
             let before = known.remove(&path);
-            let text = match read(&file, stamp).await {
+            let text = match text {
                 Ok(text) => text,
                 Err(NoText::Refused(why)) => {
                     stale.extend(before.map(|_| path));
@@ -224,6 +229,7 @@ impl<'g> Folder<'g> {
                 Err(NoText::Unreadable(error)) => {
                     let kept = if before.is_some() { "; its former text is kept" } else { "" };
                     summary.skip(relative, format!("{error}{kept}"));
+                    summary.may_succeed_later = true;
                     continue;
                 }
             };
@@ -268,7 +274,7 @@ impl<'g> Folder<'g> {
         }
         // A link that is slow today says nothing about the text.
         let is_slow = code == "too_slow";
-        summary.has_no_room |= is_slow || code == "conflict";
+        summary.may_succeed_later |= is_slow || code == "conflict";
         for (PutMemory { path, .. }, replaces) in texts {
             let former = match (replaces, is_slow) {
                 (true, true) => "; its former text is kept",

@@ -18,9 +18,10 @@ pub(super) struct Summary {
     /// How many former texts were to be replaced and could not be sent in time.
     #[serde(skip)]
     pub(super) kept: usize,
-    /// Whether a refused text may be taken later as it is: other texts made room, or the link is faster.
+    /// Whether what was skipped may be taken later as it is: its file can be read, other texts made room, or
+    /// the link is faster.
     #[serde(skip)]
-    pub(super) has_no_room: bool,
+    pub(super) may_succeed_later: bool,
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize)]
