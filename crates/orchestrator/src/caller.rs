@@ -78,8 +78,8 @@ pub(crate) async fn authenticate(
     response
 }
 
-/// Returns the key of a request. Requests without a valid one are limited by address; keys that were found
-/// valid a moment ago skip this limit.
+/// Returns the key of a request. Requests without a valid one are limited by address. A key that was valid
+/// before skips this limit, so that other clients at its address cannot lock it out.
 async fn valid_key(
     app: &App,
     headers: &HeaderMap,
@@ -92,13 +92,19 @@ async fn valid_key(
         let in_use = app.keys.watch(&known, hash);
         return Ok((known, in_use));
     }
-    app.limits.count_unauthenticated(address)?;
+    let is_proven = hash.as_ref().is_some_and(|hash| app.keys.is_proven(hash));
+    if !is_proven {
+        app.limits.count_unauthenticated(address)?;
+    }
     let Some(hash) = hash else {
         let message = "There is no API key in the request; send it as `Authorization: Bearer <key>`.";
         return Err(ApiError::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message));
     };
     let checked = app.keys.check(hash.clone()).await.map_err(|error| error.into_api_error())?;
     let key = checked.ok_or_else(invalid_key)?;
+    if !is_proven {
+        app.limits.refund_unauthenticated(address);
+    }
     let in_use = app.keys.watch(&key, &hash);
     Ok((key, in_use))
 }

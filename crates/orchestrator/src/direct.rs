@@ -16,7 +16,8 @@ use futures_util::{StreamExt, stream::unfold};
 use http::{HeaderValue, StatusCode, header::CONTENT_TYPE};
 use mcp::Token;
 use serde_json::{Map, Value, json};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::{select, sync::OwnedSemaphorePermit};
+use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::redaction::redact;
 use self::{chunks::Chunks, response_events::ResponseEvents, server::Server};
@@ -35,6 +36,8 @@ pub(crate) struct Direct {
     /// Longest silence of a model server.
     silence: Duration,
     keep_alive: Duration,
+    /// Cancelled when answers have to end, so that their clients are told.
+    closing: CancellationToken,
 }
 
 #[derive(Debug)]
@@ -68,6 +71,7 @@ impl Direct {
         settings: &config::Direct,
         keep_alive: Duration,
         metrics: Arc<Metrics>,
+        closing: CancellationToken,
     ) -> Result<Self, reqwest::Error> {
         let http = server::client(settings.connect_timeout)?;
         let model = |model: &config::DirectModel| Model {
@@ -76,7 +80,7 @@ impl Direct {
             server: Server::new(http.clone(), &model.url, model.key_file.clone().map(Token::new)),
         };
         let models = settings.models.iter().map(model).collect();
-        Ok(Self { models, metrics, silence: settings.silence, keep_alive })
+        Ok(Self { models, metrics, silence: settings.silence, keep_alive, closing })
     }
 
     /// Returns the ids of all models, in the order of their configuration.
@@ -86,7 +90,7 @@ impl Direct {
 
     /// Answers a request with a model of the configuration. The request is an object whose texts are not
     /// redacted yet. A stream takes one of the slots for streams. A client that closes its connection ends
-    /// the request to the model server.
+    /// the request to the model server, and so does an orchestrator that stops.
     pub(crate) async fn complete(
         &self,
         limits: &RateLimits,
@@ -102,17 +106,28 @@ impl Direct {
         let is_stream = request.get("stream").and_then(Value::as_bool).unwrap_or(false);
         let slot = is_stream.then(|| limits.begin_stream()).transpose()?;
         let wants_usage = is_stream && api == Api::ChatCompletions && asks_for_usage(&mut request);
-        let answer = model.server.complete(api.path(), &request, self.silence).await?;
+        let answer = select! {
+            answer = model.server.complete(api.path(), &request, self.silence) => answer?,
+            () = self.closing.cancelled() => return Err(server::stopping()),
+        };
         self.metrics.direct_requests.inc();
         let Some(slot) = slot else {
-            return whole::respond(answer, self.silence, &self.metrics).await;
+            return select! {
+                response = whole::respond(answer, self.silence, &self.metrics) => response,
+                () = self.closing.cancelled() => Err(server::stopping()),
+            };
         };
-        let (silence, keep_alive, metrics) = (self.silence, self.keep_alive, self.metrics.clone());
+        let (silence, keep_alive, closing) = (self.silence, self.keep_alive, self.closing.clone());
+        let metrics = self.metrics.clone();
         let body = match api {
             Api::ChatCompletions => {
-                stream::body(answer, Chunks::new(wants_usage, metrics), silence, keep_alive)
+                let relay = Chunks::new(wants_usage, metrics);
+                stream::body(answer, relay, silence, keep_alive, closing)
             }
-            Api::Responses => stream::body(answer, ResponseEvents::new(metrics), silence, keep_alive),
+            Api::Responses => {
+                let relay = ResponseEvents::new(metrics);
+                stream::body(answer, relay, silence, keep_alive, closing)
+            }
         };
         let mut response = Response::new(hold(body, slot, self.metrics.open_stream()));
         *response.status_mut() = StatusCode::OK;

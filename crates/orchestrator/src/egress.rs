@@ -33,8 +33,10 @@ use tokio::{sync::Semaphore, time::Instant};
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
-use self::{admission::Agents, paths::Target, provider::Provider, request::BodyLimits};
-use crate::{config, error::ApiError, gateway::Gateway, metrics::Metrics, state::App};
+use self::{paths::Target, provider::Provider, request::BodyLimits};
+use crate::{
+    config, error::ApiError, gateway::Gateway, metrics::Metrics, proven_secrets::ProvenSecrets, state::App,
+};
 
 /// The providers, and the calls to them.
 #[derive(Debug)]
@@ -43,7 +45,8 @@ pub(crate) struct Egress {
     providers: Vec<Arc<Provider>>,
     gateway: Gateway,
     metrics: Arc<Metrics>,
-    agents: Agents,
+    /// Tokens of agents.
+    proven: ProvenSecrets,
     /// Permits of calls at the same time.
     permits: Arc<Semaphore>,
     /// Beginnings and ends of calls that are being reported to the gateway, also without the agent.
@@ -59,8 +62,8 @@ impl Egress {
         let providers = settings.providers.iter().map(Provider::new);
         let providers = providers.map(|provider| provider.map(Arc::new)).collect::<Result<_, _>>()?;
         let permits = Arc::new(Semaphore::new(settings.max_calls));
-        let (agents, reports) = (Agents::default(), TaskTracker::new());
-        Ok(Self { settings, providers, gateway, metrics, agents, permits, reports })
+        let (proven, reports) = (ProvenSecrets::default(), TaskTracker::new());
+        Ok(Self { settings, providers, gateway, metrics, proven, permits, reports })
     }
 
     /// Returns the address to serve, if there is a provider to be reached.
@@ -135,7 +138,8 @@ async fn call(
     let (parts, body) = request.into_parts();
     let agent = admission::read(&parts.headers)?;
     // Before the body is read: clients without a valid token are limited by their address.
-    if !egress.agents.is_known(&agent.token_hash) {
+    let is_proven = egress.proven.contains(&agent.token_hash);
+    if !is_proven {
         app.limits.count_unauthenticated(peer.ip())?;
     }
     let target = Target::parse(&parts.method, parts.uri.path()).map_err(log_refusal)?;
@@ -146,7 +150,11 @@ async fn call(
     })?;
     let limits = BodyLimits { bytes: egress.settings.max_body_bytes, time: app.config.api.read_timeout };
     let prepared = request::prepare(limits, &target, provider, body).await.map_err(log_refusal)?;
-    let mut call = admission::begin(egress, &agent, auth, &target, provider, &prepared).await?;
+    let begun = admission::begin(egress, &agent, auth, &target, provider, &prepared).await;
+    if !is_proven && egress.proven.contains(&agent.token_hash) {
+        app.limits.refund_unauthenticated(peer.ip());
+    }
+    let mut call = begun?;
     call.hold(permit);
     let asked = provider.ask(&target, &parts.headers, prepared.body);
     relay::respond(egress, provider, call, asked, deadline, app.closing.clone()).await

@@ -20,25 +20,33 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .with_state(app)
 }
 
-/// Reports ready while NATS and the gateway respond: without them every chat is refused.
 async fn ready(State(app): State<Arc<App>>) -> (StatusCode, &'static str) {
+    match why_chats_are_refused(&app).await {
+        None => (StatusCode::OK, "ok\n"),
+        Some(why) => (StatusCode::SERVICE_UNAVAILABLE, why),
+    }
+}
+
+/// Returns why every chat is refused at the moment, if it is. Probe and metric have to agree: load balancers
+/// follow the one, alerts the other.
+async fn why_chats_are_refused(app: &App) -> Option<&'static str> {
     if app.stop.is_cancelled() {
-        return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n");
+        return Some("stopping\n");
     }
     if app.nats.broker().await.is_err() {
-        return (StatusCode::SERVICE_UNAVAILABLE, "NATS not available\n");
+        return Some("NATS not available\n");
     }
     if !app.turns.is_ready() {
-        return (StatusCode::SERVICE_UNAVAILABLE, "answers are not read yet: the streams may be missing\n");
+        return Some("answers are not read: the streams may be missing\n");
     }
     match timeout(READY_TIMEOUT, app.gateway.tools()).await {
-        Ok(Ok(_)) => (StatusCode::OK, "ok\n"),
-        Ok(Err(_)) | Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "gateway not available\n"),
+        Ok(Ok(_)) => None,
+        Ok(Err(_)) | Err(_) => Some("gateway not available\n"),
     }
 }
 
 async fn metrics(State(app): State<Arc<App>>) -> impl IntoResponse {
-    app.metrics.set_ready(app.turns.is_ready() && !app.stop.is_cancelled());
+    app.metrics.set_ready(why_chats_are_refused(&app).await.is_none());
     app.metrics.set_oldest_wait(app.turns.oldest_wait());
     ([(CONTENT_TYPE, PROMETHEUS)], app.metrics.render())
 }

@@ -16,7 +16,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use crate::gateway::{CallError, Gateway};
+use crate::{
+    gateway::{CallError, Gateway},
+    proven_secrets::ProvenSecrets,
+};
 
 /// More keys than this are not remembered at the same time.
 const MAX_REMEMBERED: usize = 10_000;
@@ -27,6 +30,7 @@ pub(crate) struct Keys {
     gateway: Gateway,
     remember_for: Duration,
     known: Mutex<HashMap<String, Known>>,
+    proven: ProvenSecrets,
     /// The keys of requests that are being answered, by id.
     in_use: Mutex<HashMap<String, Weak<InUse>>>,
 }
@@ -57,7 +61,8 @@ struct Known {
 
 impl Keys {
     pub(crate) fn new(gateway: Gateway, remember_for: Duration) -> Self {
-        Self { gateway, remember_for, known: Mutex::default(), in_use: Mutex::default() }
+        let (known, proven, in_use) = (Mutex::default(), ProvenSecrets::default(), Mutex::default());
+        Self { gateway, remember_for, known, proven, in_use }
     }
 
     /// Returns the key if it was found valid a moment ago.
@@ -66,10 +71,19 @@ impl Keys {
         known.get(hash).filter(|known| Instant::now() < known.until).map(|known| known.key.clone())
     }
 
+    /// Returns whether the key was valid when it was last checked, however long ago that is.
+    pub(crate) fn is_proven(&self, hash: &str) -> bool {
+        self.proven.contains(hash)
+    }
+
     /// Asks the gateway about a key. `None` if it is unknown, expired or revoked.
     pub(crate) async fn check(&self, hash: String) -> Result<Option<Arc<Key>>, CallError> {
         let asked_at = Instant::now();
-        let Some(key) = self.gateway.call(&Check { hash: hash.clone() }).await?.key else { return Ok(None) };
+        let Some(key) = self.gateway.call(&Check { hash: hash.clone() }).await?.key else {
+            self.proven.remove(&hash);
+            return Ok(None);
+        };
+        self.proven.insert(&hash);
         let key = Arc::new(key);
         let lives = key.expires_at.parse::<Timestamp>().map_or(Duration::ZERO, |expires| {
             Duration::try_from(expires.at() - OffsetDateTime::now_utc()).unwrap_or_default()

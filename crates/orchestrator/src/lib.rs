@@ -12,7 +12,7 @@
 //! - `direct`: models that are not the project manager
 //! - `joined_text`: joins texts of a request without secrets
 //! - `egress`: external providers of models, for agents
-//! - `keys`, `rate_limits`: who calls, and how often; `names`: what clients may call things
+//! - `keys`, `rate_limits`, `proven_secrets`: who calls, and how often; `names`: what clients may call things
 //! - `config`: settings
 
 mod answering;
@@ -33,6 +33,7 @@ mod models;
 mod names;
 mod openapi;
 mod path_id;
+mod proven_secrets;
 mod query;
 mod rate_limits;
 mod respond;

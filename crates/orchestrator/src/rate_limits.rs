@@ -1,14 +1,16 @@
 //! Limits by API key, and by address for clients without a valid one.
 
+mod by_address;
+
 use std::{
     net::{IpAddr, Ipv6Addr},
     num::NonZeroU32,
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use governor::{
-    DefaultKeyedRateLimiter, Quota, RateLimiter,
+    Quota, RateLimiter,
     clock::{Clock, DefaultClock},
     middleware::StateInformationMiddleware,
     state::keyed::DashMapStateStore,
@@ -16,6 +18,7 @@ use governor::{
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use self::by_address::ByAddress;
 use crate::{config, error::ApiError};
 
 const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit-requests");
@@ -31,7 +34,7 @@ type ByKey = RateLimiter<String, DashMapStateStore<String>, DefaultClock, StateI
 pub(crate) struct RateLimits {
     settings: config::RateLimits,
     by_key: ByKey,
-    by_address: DefaultKeyedRateLimiter<IpAddr>,
+    by_address: ByAddress,
     streams: Arc<Semaphore>,
 }
 
@@ -45,12 +48,11 @@ pub(crate) struct Budget {
 impl RateLimits {
     pub(crate) fn new(settings: config::RateLimits, max_streams: usize) -> Self {
         let per_minute = non_zero(settings.requests_per_minute);
-        let per_second = non_zero(settings.unauthenticated_per_second);
-        let burst = non_zero(per_second.get().saturating_mul(BURST_SECONDS));
+        let per_second = settings.unauthenticated_per_second.max(1);
         Self {
             settings,
             by_key: RateLimiter::dashmap(Quota::per_minute(per_minute)).with_middleware(),
-            by_address: RateLimiter::keyed(Quota::per_second(per_second).allow_burst(burst)),
+            by_address: ByAddress::new(per_second, per_second.saturating_mul(BURST_SECONDS)),
             streams: Arc::new(Semaphore::new(max_streams)),
         }
     }
@@ -76,10 +78,14 @@ impl RateLimits {
 
     /// Counts a request whose key is not known to be valid against its address.
     pub(crate) fn count_unauthenticated(&self, address: IpAddr) -> Result<(), ApiError> {
-        self.by_address.check_key(&origin(address)).map_err(|until| {
-            let wait = until.wait_time_from(DefaultClock::default().now());
+        self.by_address.take(origin(address), Instant::now()).map_err(|wait| {
             too_many("Too many requests without a valid API key from this address.").retry_in(wait)
         })
+    }
+
+    /// Takes back that a request was counted against its address: its key has turned out to be valid.
+    pub(crate) fn refund_unauthenticated(&self, address: IpAddr) {
+        self.by_address.give_back(origin(address));
     }
 
     /// Returns the right to one more stream.
@@ -93,7 +99,7 @@ impl RateLimits {
     /// Removes idle keys and addresses.
     pub(crate) fn drop_idle(&self) {
         self.by_key.retain_recent();
-        self.by_address.retain_recent();
+        self.by_address.drop_idle(Instant::now());
     }
 }
 
@@ -157,5 +163,17 @@ mod tests {
         assert!(limits.count_unauthenticated(address("2001:db8::2")).is_err());
         assert!(limits.count_unauthenticated(address("2001:db8:0:1::2")).is_ok());
         assert!(limits.count_unauthenticated(address("127.0.0.1")).is_ok());
+    }
+
+    #[test]
+    fn requests_whose_key_is_valid_do_not_count_against_their_network() {
+        let limits = limits();
+        let address = |text: &str| text.parse::<IpAddr>().unwrap();
+        for _ in 0..50 {
+            limits.count_unauthenticated(address("2001:db8::1")).unwrap();
+            limits.refund_unauthenticated(address("2001:db8::1"));
+        }
+        let counted = (0..50).filter(|_| limits.count_unauthenticated(address("2001:db8::2")).is_ok());
+        assert_eq!(counted.count(), 5);
     }
 }

@@ -111,8 +111,9 @@ async fn serve(config: Config, stop: CancellationToken) -> Result<(), Error> {
     nats.connect_at_start().await?;
     let gateway = Gateway::new(&config.gateway).map_err(Error::Gateway)?;
     let (metrics, tasks) = (Arc::<Metrics>::default(), TaskTracker::new());
-    let direct =
-        Direct::new(&config.direct, config.chat.keep_alive, metrics.clone()).map_err(Error::Models)?;
+    let closing = CancellationToken::new();
+    let direct = Direct::new(&config.direct, config.chat.keep_alive, metrics.clone(), closing.clone());
+    let direct = direct.map_err(Error::Models)?;
     let egress = Egress::new(config.egress.clone(), gateway.clone(), metrics.clone());
     let egress = Arc::new(egress.map_err(Error::Egress)?);
     let app = Arc::new(App {
@@ -131,7 +132,7 @@ async fn serve(config: Config, stop: CancellationToken) -> Result<(), Error> {
         gateway,
         metrics,
         stop: stop.clone(),
-        closing: CancellationToken::new(),
+        closing,
         config,
     });
     let clients = listen(app.config.api.listen).await?;

@@ -67,7 +67,7 @@ pub(crate) struct Turns {
     resends_lost: bool,
 }
 
-/// What has to be there before a turn can be begun.
+/// What has to be there before a turn can be begun. Each is unset while the stream of answers is away.
 #[derive(Clone, Copy, Debug, Default)]
 struct Readiness {
     /// Answers are read from a known place on, so that none is missed.

@@ -53,8 +53,8 @@ pub(crate) enum Thread {
     Metadata(String),
     /// The one with this id, whatever the headers say, as long as this turn is its last one.
     After { thread: String, turn: HandoffId },
-    /// The one whose messages it repeats, or a new one, whatever the headers say.
-    Unnamed,
+    /// A new one, whatever the headers say and whose messages it repeats.
+    New,
 }
 
 impl Thread {
@@ -88,8 +88,9 @@ pub(crate) async fn ask(
     let is_named = matches!(question.thread, Thread::Any | Thread::Metadata(_));
     let follows = match &question.thread {
         Thread::After { turn, .. } => Some(*turn),
-        Thread::Any | Thread::Metadata(_) | Thread::Unnamed => None,
+        Thread::Any | Thread::Metadata(_) | Thread::New => None,
     };
+    let in_new_thread = question.thread == Thread::New;
     let thread = thread(caller, headers, question.thread)?;
     let project_id = project(headers, question.project.as_deref())?;
     let named = thread.as_deref().filter(|_| is_named);
@@ -101,6 +102,7 @@ pub(crate) async fn ask(
         key_id: caller.key.key_id.clone(),
         body_hash: hash(body, named, project_id.as_ref()),
         thread,
+        in_new_thread,
         request_key,
         is_retry,
         received_at: (counts_retries && !is_retry && !has_key).then(Timestamp::now),
@@ -180,7 +182,7 @@ fn identity(headers: &HeaderMap) -> Result<(Option<String>, bool), ApiError> {
 fn thread(caller: &Caller, headers: &HeaderMap, thread: Thread) -> Result<Option<String>, ApiError> {
     let from_metadata = match thread {
         Thread::After { thread, .. } => return Ok(Some(thread)),
-        Thread::Unnamed => return Ok(None),
+        Thread::New => return Ok(None),
         Thread::Metadata(name) => Some(name),
         Thread::Any => None,
     };

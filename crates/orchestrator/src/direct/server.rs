@@ -71,19 +71,20 @@ impl Server {
             }
             Err(_) => return Err(silent()),
         };
-        if answer.status().is_success() { Ok(answer) } else { Err(self.read_refusal(answer).await) }
+        if answer.status().is_success() { Ok(answer) } else { Err(self.read_refusal(answer, silence).await) }
     }
 
     /// Reads why the server refused a request. The server's own error goes on to the client, without the key.
-    async fn read_refusal(&self, mut answer: reqwest::Response) -> ApiError {
+    async fn read_refusal(&self, mut answer: reqwest::Response, silence: Duration) -> ApiError {
         let status = answer.status();
         let retry_after =
             answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
         let mut body = Vec::new();
-        while let Ok(Some(piece)) = answer.chunk().await {
-            body.extend_from_slice(&piece);
-            if body.len() > MAX_ERROR_BYTES {
-                break;
+        while body.len() <= MAX_ERROR_BYTES {
+            match timeout(silence, answer.chunk()).await {
+                Ok(Ok(Some(piece))) => body.extend_from_slice(&piece),
+                Ok(Ok(None) | Err(_)) => break,
+                Err(_) => return silent(),
             }
         }
         let document: Value = serde_json::from_slice(&body).unwrap_or_default();
@@ -127,4 +128,9 @@ pub(super) fn unavailable() -> ApiError {
 pub(super) fn silent() -> ApiError {
     let message = "The model server did not answer in time; repeat the request, or raise direct.silence.";
     ApiError::new(StatusCode::GATEWAY_TIMEOUT, "model_server_silent", message)
+}
+
+/// The orchestrator stops before the answer is whole.
+pub(super) fn stopping() -> ApiError {
+    ApiError::unavailable("stopping", "This orchestrator is stopping; repeat the request.")
 }

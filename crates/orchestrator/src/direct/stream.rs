@@ -7,7 +7,11 @@ use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream::BoxStream};
 use http::StatusCode;
 use sse_stream::{Sse, SseStream};
-use tokio::time::{Instant, timeout_at};
+use tokio::{
+    select,
+    time::{Instant, timeout_at},
+};
+use tokio_util::sync::CancellationToken;
 
 use super::server;
 use crate::error::ApiError;
@@ -32,15 +36,17 @@ pub(super) trait Relay: Send + 'static {
     fn fail(&mut self, error: &ApiError) -> Bytes;
 }
 
-/// Returns the body of a streamed answer. Dropping it ends the request to the model server.
+/// Returns the body of a streamed answer. Dropping it ends the request to the model server. It ends with an
+/// error when `closing` is cancelled.
 pub(super) fn body(
     answer: reqwest::Response,
     relay: impl Relay,
     silence: Duration,
     keep_alive: Duration,
+    closing: CancellationToken,
 ) -> Body {
     let events = SseStream::from_bytes_stream(answer.bytes_stream()).boxed();
-    Body::from_stream(relayed(events, relay, silence, keep_alive))
+    Body::from_stream(relayed(events, relay, silence, keep_alive, closing))
 }
 
 type Events = BoxStream<'static, Result<Sse, sse_stream::Error>>;
@@ -50,18 +56,31 @@ fn relayed(
     relay: impl Relay,
     silence: Duration,
     keep_alive: Duration,
+    closing: CancellationToken,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
-    let state = Some((events, relay, Instant::now()));
+    let state = Some((events, relay, closing, Instant::now()));
     futures_util::stream::unfold(state, move |state| async move {
-        let (mut events, mut relay, heard_at) = state?;
+        let (mut events, mut relay, closing, heard_at) = state?;
         let until = (Instant::now() + keep_alive).min(heard_at + silence);
-        match timeout_at(until, events.next()).await {
-            Err(_) if Instant::now() >= heard_at + silence => Some((Ok(relay.fail(&server::silent())), None)),
-            Err(_) => Some((Ok(Bytes::from_static(COMMENT)), Some((events, relay, heard_at)))),
-            Ok(None | Some(Err(_))) => Some((Ok(end(&mut relay)), None)),
-            Ok(Some(Ok(event))) if event.data.as_deref() == Some(DONE) => Some((Ok(end(&mut relay)), None)),
-            Ok(Some(Ok(event))) => Some((Ok(relay.pass(&event)), Some((events, relay, Instant::now())))),
-        }
+        let received = select! {
+            biased;
+            // Cancel-safe: waiting only.
+            () = closing.cancelled() => return Some((Ok(relay.fail(&server::stopping())), None)),
+            // Cancel-safe: an event that has not arrived stays in the stream.
+            received = timeout_at(until, events.next()) => received,
+        };
+        let (piece, heard_at) = match received {
+            Err(_) if Instant::now() >= heard_at + silence => {
+                return Some((Ok(relay.fail(&server::silent())), None));
+            }
+            Err(_) => (Bytes::from_static(COMMENT), heard_at),
+            Ok(None | Some(Err(_))) => return Some((Ok(end(&mut relay)), None)),
+            Ok(Some(Ok(event))) if event.data.as_deref() == Some(DONE) => {
+                return Some((Ok(end(&mut relay)), None));
+            }
+            Ok(Some(Ok(event))) => (relay.pass(&event), Instant::now()),
+        };
+        Some((Ok(piece), Some((events, relay, closing, heard_at))))
     })
 }
 

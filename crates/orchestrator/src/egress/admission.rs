@@ -1,15 +1,11 @@
 //! Admits an agent: its token and lease are shown to the gateway, which decides.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use contract::egress::{self, Begin, Begun, Denial, DenialCode, Limits};
 use http::{HeaderMap, StatusCode};
 use listener::ConnectionAuth;
-use tokio::{sync::oneshot, time::Instant};
+use tokio::sync::oneshot;
 use tracing::{Instrument, info};
 use uuid::Uuid;
 
@@ -29,10 +25,6 @@ use crate::{
 };
 
 const LEASE: &str = "cynode-lease";
-/// How long a token that was valid is not counted as unknown.
-const KNOWN_FOR: Duration = Duration::from_secs(60);
-/// More tokens than this are not remembered.
-const MAX_KNOWN: usize = 10_000;
 
 /// What an agent presents.
 #[derive(Debug)]
@@ -40,31 +32,6 @@ pub(super) struct PresentedAgent {
     /// The token itself is not kept.
     pub(super) token_hash: String,
     lease: Option<String>,
-}
-
-/// Hashes of tokens that were valid a moment ago.
-#[derive(Debug, Default)]
-pub(super) struct Agents(Mutex<HashMap<String, Instant>>);
-
-impl Agents {
-    pub(super) fn is_known(&self, token_hash: &str) -> bool {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(token_hash).is_some_and(|until| Instant::now() < *until)
-    }
-
-    fn remember(&self, token_hash: &str) {
-        let (mut known, now) = (self.0.lock().unwrap_or_else(PoisonError::into_inner), Instant::now());
-        if known.len() >= MAX_KNOWN {
-            known.retain(|_, until| now < *until);
-        }
-        if known.len() < MAX_KNOWN {
-            known.insert(token_hash.to_owned(), now + KNOWN_FOR);
-        }
-    }
-
-    fn forget(&self, token_hash: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(token_hash);
-    }
 }
 
 /// Reads the token and the lease of a request.
@@ -101,16 +68,16 @@ pub(super) async fn begin(
     };
     let denial = match decide(egress, begin, provider, prepared.expected).await? {
         Ok(call) => {
-            egress.agents.remember(&agent.token_hash);
+            egress.proven.insert(&agent.token_hash);
             auth.mark_authenticated();
             return Ok(call);
         }
         Err(denial) => denial,
     };
     if status(denial.code) == StatusCode::UNAUTHORIZED {
-        egress.agents.forget(&agent.token_hash);
+        egress.proven.remove(&agent.token_hash);
     } else {
-        egress.agents.remember(&agent.token_hash);
+        egress.proven.insert(&agent.token_hash);
         auth.mark_authenticated();
     }
     info!(provider = provider.name(), reason = denial.code.as_str(), "Call to a provider denied.");

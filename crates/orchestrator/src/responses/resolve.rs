@@ -102,7 +102,7 @@ async fn follow(
     }
     question.thread = match is_last {
         true => Thread::After { thread: turn.thread_id, turn: previous },
-        false => Thread::Unnamed,
+        false => Thread::New,
     };
     Ok(question)
 }

@@ -110,6 +110,14 @@ enum FollowError {
     Ended,
 }
 
+impl FollowError {
+    /// Returns whether the stream of answers is away. After another error, or a loss of the connection, it is
+    /// read again at once.
+    fn is_outage(&self) -> bool {
+        matches!(self, Self::Stream(_) | Self::Consumer(_) | Self::Request(_))
+    }
+}
+
 impl Answers {
     /// Registers a request. To be called before its handoff is published.
     pub(super) fn expect(&self, id: HandoffId, user: &str) -> Expected {
@@ -273,6 +281,9 @@ impl Turns {
                 Ok(()) => delays.reset(),
                 Err(error) => {
                     debug!(error = %Chain(&error), "Answers not followed; retrying.");
+                    if error.is_outage() {
+                        self.readiness.send_modify(|readiness| readiness.follows = false);
+                    }
                     select! {
                         () = stop.cancelled() => return,
                         () = sleep(delays.next_delay().unwrap_or_default()) => {}

@@ -63,7 +63,9 @@ impl Turns {
     /// is handed off at once.
     pub(crate) async fn begin(self: &Arc<Self>, request: TurnRequest) -> Result<BegunTurn, NotBegun> {
         if !self.is_ready() {
-            let message = "This orchestrator is starting; repeat the request.";
+            // Without NATS, that is the reason.
+            self.broker().await?;
+            let message = "This orchestrator does not read answers at the moment; repeat the request.";
             return Err(ApiError::unavailable("starting", message).into());
         }
         let turns = self.clone();

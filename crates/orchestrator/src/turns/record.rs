@@ -48,6 +48,14 @@ enum RecordError {
     Ended,
 }
 
+impl RecordError {
+    /// Returns whether the stream of answers or its consumer is away. After another error, or a loss of the
+    /// connection, it is read again at once.
+    fn is_outage(&self) -> bool {
+        matches!(self, Self::Stream(_) | Self::Consumer(_) | Self::Request(_))
+    }
+}
+
 impl Turns {
     pub(super) async fn record_answers(&self, stop: &CancellationToken) {
         let mut delays = RetryDelays::forever(Duration::from_millis(100), Duration::from_secs(5));
@@ -57,6 +65,9 @@ impl Turns {
                 Ok(()) => delays.reset(),
                 Err(error) => {
                     debug!(error = %Chain(&error), "Answers not recorded; retrying.");
+                    if error.is_outage() {
+                        self.readiness.send_modify(|readiness| readiness.records = false);
+                    }
                     select! {
                         () = stop.cancelled() => return,
                         () = sleep(delays.next_delay().unwrap_or_default()) => {}

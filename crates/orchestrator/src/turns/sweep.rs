@@ -45,7 +45,7 @@ impl Turns {
         for unsent in unsent {
             if self.publish_again(&broker, &unsent).await {
                 self.metrics.swept.inc();
-                info!(handoff.id = %unsent.turn.handoff_id, "Handoff published that was left behind.");
+                info!(handoff.id = %unsent.turn.handoff_id, "Published a handoff that had been left behind.");
             }
         }
         // Boxed, since the futures are large.

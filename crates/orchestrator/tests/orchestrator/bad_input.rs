@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use testkit::{Model, Script, chat_body};
+use testkit::{ChatClient, Model, Script, chat_body};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -135,6 +135,34 @@ async fn clients_without_a_key_are_slowed_down_and_those_with_one_are_not() {
     }
     assert!(statuses.contains(&401) && statuses.contains(&429), "{statuses:?}");
     assert_eq!(valid.send("GET", "/models", None).await.status, 200);
+}
+
+/// Their keys are checked again and again, by a client that shares its address with one that has none.
+#[tokio::test]
+async fn clients_with_a_valid_key_are_not_limited_by_their_address() {
+    let model = Model::start([Script::say("hello")]).await;
+    let stage = Stage::start_with(model, |builder| {
+        builder.set("unauthenticated.per_second", "1").set("chat.key_cache", "1ms")
+    })
+    .await;
+    let mut clients = vec![stage.client()];
+    for user in 0..11 {
+        let key = stage.gateway.api_key(&format!("user-{user}")).await.1;
+        clients.push(stage.orchestrator.client(&key));
+    }
+    let is_admitted = async |client: &ChatClient| client.send("GET", "/models", None).await.status == 200;
+    for client in &clients {
+        assert!(is_admitted(client).await, "a new key is not counted once it is found valid");
+    }
+    let unknown = stage.orchestrator.client("cyn_unknown");
+    let mut statuses = Vec::new();
+    for _ in 0..12 {
+        statuses.push(unknown.send("GET", "/models", None).await.status);
+    }
+    assert!(statuses.contains(&429), "{statuses:?}");
+    for client in &clients {
+        assert!(is_admitted(client).await, "a key that was valid is not locked out");
+    }
 }
 
 /// A page of another origin may not call, unless it is listed.

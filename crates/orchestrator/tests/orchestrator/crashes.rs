@@ -169,6 +169,42 @@ async fn while_nats_or_the_gateway_is_away_requests_are_refused_and_can_be_repea
     assert_eq!(answer.content(), "Here again.");
 }
 
+/// Waits until the probe, which load balancers follow, and the metric, on which alerts are, say this.
+async fn wait_for_readiness(stage: &Stage, is_ready: bool) {
+    let (status, metric) = if is_ready { (200, "1") } else { (503, "0") };
+    let line = format!("\norchestrator_ready {metric}\n");
+    testkit::eventually(&format!("readiness is {is_ready}"), || async {
+        let probed = reqwest::get(format!("{}/readyz", stage.orchestrator.admin_url())).await.unwrap();
+        let metrics = stage.orchestrator.metrics().await;
+        (probed.status().as_u16() == status && metrics.contains(&line)).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn probe_and_metric_say_when_nats_the_gateway_or_the_stream_of_answers_is_away() {
+    let mut stage = Stage::start([Script::say("hello")]).await;
+    // It would create the stream again.
+    stage.worker.process.kill();
+    wait_for_readiness(&stage, true).await;
+    stage.gateway.kill();
+    wait_for_readiness(&stage, false).await;
+    stage.gateway.start_again().await;
+    wait_for_readiness(&stage, true).await;
+    stage.nats.kill();
+    wait_for_readiness(&stage, false).await;
+    stage.nats.start_again();
+    wait_for_readiness(&stage, true).await;
+    let jetstream = async_nats::jetstream::new(stage.nats.client().await);
+    let runs = jetstream.get_stream(subjects::streams::RUNS).await.unwrap().cached_info().config.clone();
+    jetstream.delete_stream(subjects::streams::RUNS).await.unwrap();
+    wait_for_readiness(&stage, false).await;
+    let refused = stage.client().ask("hello").await;
+    assert_eq!((refused.status, refused.code()), (503, "starting"));
+    jetstream.create_stream(runs).await.unwrap();
+    wait_for_readiness(&stage, true).await;
+}
+
 /// A stream survives a restart of NATS in the middle of the work.
 #[tokio::test]
 async fn a_stream_survives_a_restart_of_nats_and_of_the_gateway() {

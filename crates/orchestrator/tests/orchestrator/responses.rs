@@ -138,6 +138,23 @@ async fn a_response_follows_another() {
     assert_eq!((refused.status, refused.code()), (400, "previous_response_not_found"));
 }
 
+/// Another conversation that began with the same words is not gone on with.
+#[tokio::test]
+async fn a_response_that_branches_off_begins_a_thread_of_its_own() {
+    let stage = Stage::start(["One.", "Two.", "Other.", "Three."].map(Script::say)).await;
+    let client = stage.client();
+    let first = ask(&client, body("first")).await;
+    ask(&client, following(&first, "second")).await;
+    let other = ask(&client, body("first")).await;
+    let branch = ask(&client, following(&first, "another second")).await;
+    let thread = |response: &ChatResponse| response.header("x-cynode-thread").unwrap().to_owned();
+    assert_ne!(thread(&other), thread(&first));
+    assert_ne!(thread(&branch), thread(&first));
+    assert_ne!(thread(&branch), thread(&other));
+    let asked = stage.model.turns()[3].body["messages"].to_string();
+    assert!(asked.contains("One.") && !asked.contains("Other."), "{asked}");
+}
+
 /// Two requests that follow the same response at once: one goes on with its thread, the other branches off.
 #[tokio::test]
 async fn of_two_responses_that_follow_another_at_once_one_branches_off() {

@@ -108,3 +108,20 @@ async fn unknown_tokens_are_limited_by_address_and_valid_ones_are_not() {
     assert!(statuses.contains(&401) && statuses.contains(&429), "{statuses:?}");
     assert_eq!(stage.agent().send("POST", "/chat/completions", Some(body())).await.status, 200);
 }
+
+#[tokio::test]
+async fn valid_tokens_do_not_count_against_their_address() {
+    let stage = Stage::start_with(Model::start([Script::say("hi")]).await, "", |builder| {
+        builder.set("unauthenticated.per_second", "1")
+    })
+    .await;
+    let mut tokens = Vec::new();
+    for _ in 0..12 {
+        tokens.push(stage.gateway.manager().await);
+    }
+    for token in tokens {
+        let agent = stage.client(&token, Some(&stage.lease));
+        let reply = agent.send("POST", "/chat/completions", Some(body())).await;
+        assert_eq!(reply.status, 200, "{reply:?}");
+    }
+}

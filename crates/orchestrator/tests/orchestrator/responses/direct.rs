@@ -1,7 +1,13 @@
 //! Responses of models that are not the project manager.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use testkit::{ChatEvent, Model, OrchestratorBuilder, Script, eventually};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
 
 use super::ask;
 use crate::stage::Stage;
@@ -211,4 +217,68 @@ async fn a_stream_has_one_of_the_slots_until_it_ends() {
         stage.orchestrator.metrics().await.contains("orchestrator_open_streams 0").then_some(())
     })
     .await;
+}
+
+/// The server sends the head of an error, and then nothing.
+#[tokio::test]
+async fn an_error_that_does_not_come_whole_is_answered_after_the_longest_silence() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let models = format!(r#"[{{ id = "llama", url = "http://{}/v1" }}]"#, listener.local_addr().unwrap());
+    let change = |builder: OrchestratorBuilder| {
+        builder.set("direct.models", &models).set("direct.silence", "300ms").set("chat.max_streams", "1")
+    };
+    let stage = Stage::start_with(Model::start([]).await, change).await;
+    let stalling = async {
+        let mut connections = Vec::new();
+        for _ in 0..3 {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            let mut request = vec![0; 16 * 1024];
+            assert!(connection.read(&mut request).await.unwrap() > 0);
+            let head = "HTTP/1.1 500 Internal Server Error\r\ncontent-length: 40\r\n\r\n{\"error\":";
+            connection.write_all(head.as_bytes()).await.unwrap();
+            connections.push(connection);
+        }
+        connections
+    };
+    let client = stage.client();
+    let messages = json!([{ "role": "user", "content": "hello" }]);
+    let asking = async {
+        // The first stream does not keep the only slot.
+        for is_streamed in [true, true, false] {
+            let request = json!({ "model": "llama", "messages": messages, "stream": is_streamed });
+            let refused = client.send("POST", "/chat/completions", Some(request)).await;
+            assert_eq!((refused.status, refused.code()), (504, "model_server_silent"), "{is_streamed}");
+        }
+    };
+    let asked = tokio::time::timeout(Duration::from_secs(20), async { tokio::join!(asking, stalling) });
+    asked.await.expect("every request is answered");
+}
+
+/// The mere end of a connection would not tell a client that it may repeat the request.
+#[tokio::test]
+async fn an_orchestrator_that_stops_tells_the_clients_of_direct_models() {
+    let direct = Model::start([Script::HangAfter("hello".to_owned()), Script::Hang]).await;
+    let models = format!(r#"[{{ id = "llama", url = "{}" }}]"#, direct.url());
+    let change = |builder: OrchestratorBuilder| builder.set("direct.models", &models).set("grace", "300ms");
+    let mut stage = Stage::start_with(Model::start([]).await, change).await;
+    let client = stage.client();
+    let request = |is_streamed: bool| {
+        let messages = json!([{ "role": "user", "content": "hello" }]);
+        json!({ "model": "llama", "messages": messages, "stream": is_streamed })
+    };
+    let mut stream = client.open("/chat/completions", &request(true)).await.unwrap();
+    stream.next().await;
+    let streaming = client.send("POST", "/chat/completions", Some(request(true)));
+    let asking = client.send("POST", "/chat/completions", Some(request(false)));
+    let stopping = async {
+        eventually("all are passed on", || async { (direct.asked().len() == 3).then_some(()) }).await;
+        stage.orchestrator.process.terminate();
+    };
+    let (unanswered, asked, ()) = tokio::join!(streaming, asking, stopping);
+    for refused in [unanswered, asked] {
+        assert_eq!((refused.status, refused.code()), (503, "stopping"), "{refused:?}");
+    }
+    let streamed = stream.read().await;
+    assert_eq!(streamed.error.unwrap()["code"], "stopping");
+    assert!(stage.orchestrator.process.wait(Duration::from_secs(10)).success());
 }
