@@ -255,6 +255,20 @@ async def test_escalation_is_accepted_stopped_or_tried_again_by_a_word() -> None
         assert standin.effects(task).count(("job", "a")) == jobs, word
 
 
+async def test_yes_and_no_to_an_escalated_question_go_to_the_manager() -> None:
+    for word in ("yes", "no"):
+        asks = decision("escalate", question="May the backup be overwritten?")
+        script = {("job", "a"): FAILED_ONCE, ("review", "a"): [asks, decision("pass")]}
+        standin = StandIn(scripted(script))
+        task = standin.start([step("a")])
+        await work_until_settled(standin, task, [word])
+        row = standin.workflows[task]
+        assert row.status == "done", word
+        assert standin.effects(task).count(("job", "a")) == 1, word
+        reviews = [each.arguments for each in row.effects.values() if each.kind == "review"]
+        assert f"and answered: {word}" in reviews[1]["step"]["description"]
+
+
 async def test_approval_is_asked_when_nothing_else_can_run() -> None:
     standin = StandIn(scripted({}))
     task = standin.start([step("risky", needs_approval=True), step("free"), step("more", after=["free"])])

@@ -45,7 +45,8 @@ def drive_to_end(children: Children, server: Server, task: str) -> tuple[Json, i
         if (task, found["run"]) in server.standin.acked:
             if found["status"] != "waiting":
                 return found, kills
-            asyncio.run(real_gateway.manage("workflow.resume", {"task_id": task, "input": "yes"}))
+            answer = {"task_id": task, "input": "yes", "question_id": found["question_id"]}
+            asyncio.run(real_gateway.manage("workflow.resume", answer))
         code = children.work(server, task)
         kills += code == SIGKILLED
         if code == 0 and (task, found["run"]) not in server.standin.acked:

@@ -254,6 +254,45 @@ async def test_gateway_that_is_away_for_a_while_is_waited_for(queue: Queue) -> N
     assert standin.effects(task) == [("job", "a"), ("job", "b"), ("review", "a"), ("review", "b")]
 
 
+class Denying(Server):
+    """Denies that workflows are taken until it is told not to, as a gateway whose tool is disabled."""
+
+    denies = True
+    denied = 0
+
+    def answer(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]] | None:
+        if self.denies and body["params"]["name"] == "workflow.lease.acquire":
+            self.denied += 1
+            error = {"code": -32003, "message": "the tool is disabled", "data": {"reason": "disabled"}}
+            return 200, {"jsonrpc": "2.0", "id": body["id"], "error": error}
+        return super().answer(body)
+
+
+async def test_runner_that_may_take_no_workflow_says_so_and_pulls_none(
+    queue: Queue, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level("INFO")
+    monkeypatch.setattr("cynode_workflow.runner._DENIED_EVERY", 0.1)
+    standin = StandIn(scripted({}))
+    tasks = [standin.start([step("a")]) for _ in range(2)]
+    denying = Denying(standin)
+    with denying:
+        await publish(queue.client, tasks[0])
+        queue.start(denying, runner__slots="1")
+        await until(lambda: any("Workflow not taken" in record.message for record in caplog.records))
+        await publish(queue.client, tasks[1])
+        port = next(record.admin_port for record in caplog.records if hasattr(record, "admin_port"))
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+            ready = await client.get("/readyz")
+        assert (ready.status_code, "the tool is disabled" in ready.text) == (503, True)
+        # It asks again by itself, and not with messages.
+        await until(lambda: denying.denied >= 5)
+        assert sum("Workflow not taken" in record.message for record in caplog.records) == 1
+        denying.denies = False
+        await until(lambda: all(standin.workflows[task].status == "done" for task in tasks))
+        await queue.stop()
+
+
 async def test_runner_goes_on_after_a_restart_of_nats(queue: Queue) -> None:
     standin = StandIn(scripted({}))
     first, second = standin.start([step("a")]), standin.start([step("a")])

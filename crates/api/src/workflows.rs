@@ -47,7 +47,8 @@ pub struct CancelWorkflow {
 pub struct ResumeWorkflow {
     /// The answer to its question: text, or yes or no where approval is asked for. Not for a pause.
     pub input: Option<String>,
-    /// The `question_id` that it answers. If another question is open by now, it is refused.
+    /// The `question_id` that it answers; needed where approval is asked for. If another question is open by
+    /// now, it is refused.
     pub question_id: Option<String>,
 }
 

@@ -3,6 +3,10 @@
 
 use std::{sync::Arc, time::Duration};
 
+use async_nats::jetstream::{
+    consumer::{FromConsumer, PullConsumer, pull},
+    stream::Stream,
+};
 use broker::{Broker, Chain, OnDemand, Unavailable, retry::RetryDelays};
 use subjects::streams;
 use tokio::{
@@ -46,13 +50,17 @@ impl RunnerQueue {
     /// have lost it.
     pub(crate) async fn run(self, stop: CancellationToken) {
         let mut delays = RetryDelays::forever(Duration::from_millis(100), Duration::from_secs(5));
-        let mut state = None;
+        let (mut state, mut is_compared) = (None, false);
         while !stop.is_cancelled() {
             match self.create().await {
-                Ok(broker) => {
+                Ok((broker, stream, consumer)) => {
                     delays.reset();
                     if state.replace(State::Ready) != Some(State::Ready) {
                         info!("Workflow queue ready.");
+                    }
+                    if !is_compared {
+                        is_compared = true;
+                        lift_delivery_limit(&stream, &consumer, self.ack_wait).await;
                     }
                     let mut connections = broker.connections.clone();
                     connections.mark_unchanged();
@@ -77,16 +85,45 @@ impl RunnerQueue {
         }
     }
 
-    async fn create(&self) -> Result<Broker, Failure> {
+    async fn create(&self) -> Result<(Broker, Stream, PullConsumer), Failure> {
         let broker = self.nats.broker().await?;
         let config = stream_config(streams::WORKFLOWS).ok_or(Failure::Missing)?;
         let create = async {
             let stream = broker.jetstream.get_or_create_stream(config).await.map_err(|_| Failure::Missing)?;
-            let consumer = streams::workflow_runners(self.ack_wait);
-            let created = stream.get_or_create_consumer(streams::WORKFLOW_RUNNERS, consumer).await;
-            created.map(drop).map_err(|_| Failure::Missing)
+            let wanted = streams::workflow_runners(self.ack_wait);
+            let consumer = stream.get_or_create_consumer(streams::WORKFLOW_RUNNERS, wanted).await;
+            Ok::<_, Failure>((stream, consumer.map_err(|_| Failure::Missing)?))
         };
-        timeout(SETUP_TIMEOUT, create).await.map_err(|_| Failure::Missing)??;
-        Ok(broker)
+        let (stream, consumer) = timeout(SETUP_TIMEOUT, create).await.map_err(|_| Failure::Missing)??;
+        Ok((broker, stream, consumer))
     }
+}
+
+/// Has a consumer that an earlier release created deliver messages without limit: the server keeps a message
+/// that it has given up, so its workflow would wait for good. All else of the consumer stays as it is.
+async fn lift_delivery_limit(stream: &Stream, consumer: &PullConsumer, ack_wait: Duration) {
+    let found = consumer.cached_info().config.clone();
+    let max_deliver = streams::workflow_runners(ack_wait).max_deliver;
+    if found.max_deliver == max_deliver {
+        return;
+    }
+    let update = async {
+        let found = pull::Config::try_from_consumer_config(found)?;
+        stream.update_consumer(pull::Config { max_deliver, ..found }).await?;
+        Ok::<_, async_nats::Error>(())
+    };
+    let why = match timeout(SETUP_TIMEOUT, update).await {
+        Ok(Ok(())) => {
+            info!("Workflow consumer updated: it delivers messages without limit.");
+            return;
+        }
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "no answer; the gateway may lack the permission".to_owned(),
+    };
+    warn!(
+        %why,
+        "Workflow consumer gives messages up; run `nats consumer edit {} {} --max-deliver={max_deliver}`.",
+        streams::WORKFLOWS,
+        streams::WORKFLOW_RUNNERS,
+    );
 }

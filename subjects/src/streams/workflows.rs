@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_nats::jetstream::{consumer, stream};
 
-use super::{DAY, MAX_ACK_PENDING, MAX_DELIVER, MAX_QUEUED, MAX_WAITING, base, durable};
+use super::{DAY, MAX_ACK_PENDING, MAX_QUEUED, MAX_WAITING, base, durable};
 use crate::workflow_run::SUBJECT;
 
 /// Workflows that wait for a runner.
@@ -30,12 +30,13 @@ pub fn workflows(replicas: usize) -> stream::Config {
     }
 }
 
-/// Returns the durable consumer that all runners share.
+/// Returns the durable consumer that all runners share. It never gives a message up: a run has one message,
+/// and the lease of its workflow says who may work on it.
 pub fn workflow_runners(ack_wait: Duration) -> consumer::pull::Config {
     consumer::pull::Config {
         filter_subject: SUBJECT.to_owned(),
         ack_wait,
-        max_deliver: MAX_DELIVER,
+        max_deliver: -1,
         max_ack_pending: MAX_ACK_PENDING,
         max_waiting: MAX_WAITING,
         ..durable(WORKFLOW_RUNNERS)

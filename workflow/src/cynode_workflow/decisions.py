@@ -251,17 +251,18 @@ class _Decision:
             # The manager asked, and understands every word of the answer by itself.
             self._remember(step, question)
             step["status"] = "pending"
-        elif said in (Answer.STOP, Answer.NO):
+        elif said is Answer.STOP:
             step["status"] = "failed"
             self.error = f"a person stopped it at step “{name}”"
             self._event("failed", step, "stopped by a person")
         elif said is Answer.ACCEPT:
             step["status"] = "done"
             self._event("ended", step, "accepted by a person")
-        elif said in (Answer.RETRY, Answer.YES):
+        elif said is Answer.RETRY:
             step["status"] = "pending"
         else:
-            # The manager reviews the same result again, now with what the person says.
+            # The manager reviews the same result again, now with what the person says. “Yes” and “no” are
+            # texts as well: only the manager knows what its question was about.
             self._remember(step, question)
             self._review_anew(step, None)
 

@@ -160,8 +160,20 @@ class Gateway:
             await asyncio.sleep(pause)
 
     def is_away(self) -> bool:
-        """Returns whether it did not answer lately, or refused the token."""
-        return self._health.is_blocked_by("gateway", "token")
+        """Returns whether it did not answer lately, refused the token, or lets no workflow be taken."""
+        return self._health.is_blocked_by("gateway", "token", "denied")
+
+    def is_denying(self) -> bool:
+        """Returns whether it refused to let a workflow be taken."""
+        return self._health.is_blocked_by("denied")
+
+    def note_denial(self, why: str) -> None:
+        """Says that it refuses to let a workflow be taken."""
+        self._health.block("denied", f"the gateway at {self._url} gives no workflow: {why}")
+
+    def note_permission(self) -> None:
+        """Says that it lets workflows be taken."""
+        self._health.clear("denied")
 
     def note_silence(self) -> None:
         """Says that a call was given up before it ended."""

@@ -136,7 +136,8 @@ class WorkQueue:
         delay = _FIRST_DELAY
         try:
             while not stop.is_set():
-                if not await _first(ready(), stopping) or not await _first(self._slots.acquire(), stopping):
+                # What was worked on for the slot may have found that the runner is not ready any more.
+                if not await _first(self._slots.acquire(), stopping) or not await _first(ready(), stopping):
                     return
                 try:
                     message = await self._next(subscription, stopping)

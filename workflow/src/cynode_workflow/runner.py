@@ -38,6 +38,8 @@ _LATER = 5.0
 # How often a gateway that does not answer is asked again, and how long its answer is waited for.
 _PROBE_EVERY = 1.0
 _PROBE_SECONDS = 5.0
+# The same for a gateway that denies it, which records every denial.
+_DENIED_EVERY = 5.0
 # What releases, acks and the end of connections get after the grace.
 _LAST_SECONDS = 5.0
 
@@ -107,6 +109,9 @@ class Runner:
             self._metrics.deliveries.labels("held").inc()
             await delivery.nak(error.retry_after)
         except GatewayError as error:
+            if isinstance(error, ToolRefused):
+                # It may be disabled or denied, and then it is for every other message, too.
+                self._gateway.note_denial(error.message)
             log.warning("Workflow not taken; coming back.", error=str(error))
             self._metrics.deliveries.labels("returned").inc()
             await delivery.nak(_LATER)
@@ -171,12 +176,16 @@ class Runner:
         return ending
 
     async def wait_for_gateway(self) -> None:
-        """Returns when the gateway answers. Until then messages are for runners that reach it."""
+        """Returns when the gateway lets workflows be taken.
+
+        Until then messages are for runners that reach it.
+        """
         while self._gateway.is_away():
             with contextlib.suppress(GatewayError, TimeoutError):
                 await asyncio.wait_for(probe(self._gateway), _PROBE_SECONDS)
+                self._gateway.note_permission()
             if self._gateway.is_away():
-                await asyncio.sleep(_PROBE_EVERY)
+                await asyncio.sleep(_DENIED_EVERY if self._gateway.is_denying() else _PROBE_EVERY)
 
     async def _beat(self, delivery: Delivery, lease: Lease) -> None:
         """Renews the lease and holds the message, until the lease is lost."""

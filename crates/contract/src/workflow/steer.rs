@@ -95,7 +95,8 @@ pub struct Resume {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16_384))]
     pub input: Option<String>,
-    /// The `question_id` that it answers. If another question is open by now, it is refused.
+    /// The `question_id` that it answers; needed where approval is asked for. If another question is open by
+    /// now, it is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     pub question_id: Option<String>,

@@ -1,16 +1,16 @@
 //! Runs built-in tools. A tool that writes runs in one transaction with its announcement and its key.
 
 use rmcp::model::CallToolResult;
-use sea_orm::{DatabaseExecutor, EntityTrait};
+use sea_orm::{DatabaseExecutor, DbErr, EntityTrait};
 use serde_json::{Map, Value};
 use tracing::error;
 
 use super::{CallError, Calls, Outcome, Request, SideEffect, ToolReply, keys};
-use policy::{Permitted, Standing};
+use policy::{Agent, Caller, Permitted, Standing};
 
 use audit::{
     Announcement, ClaimOutcome, Decision, KeyClaim, KeyOutcome, Record, Status, Unavailable, claim_key,
-    in_flight_row, settle_key,
+    in_flight_row, row_of_call, settle_key,
 };
 use control::{AttributedOutcome, Attribution, AttributionSlot, Context, Does, Entry, ToolError};
 use registry::catalogue::CallerTools;
@@ -55,7 +55,8 @@ impl Calls {
     ) -> CallToolResult {
         match result.structured_content.clone().filter(|_| result.is_error != Some(true)) {
             Some(output) => {
-                let completed = entry.complete(&self.store, &self.sandboxes, arguments, output).await;
+                let (store, sandboxes, leases) = (&self.store, &self.sandboxes, &self.leases);
+                let completed = entry.complete(store, sandboxes, leases, arguments, output).await;
                 // What was begun stays, whatever becomes of the wait for it.
                 let reply = to_reply(entry, completed).unwrap_or_else(|_| store_unavailable());
                 self.limit_size_to(entry.max_result_bytes, reply).result
@@ -141,10 +142,14 @@ impl Calls {
                 expires_at: clock::now().saturating_add(kept),
             };
             if let ClaimOutcome::Existing(known) = claim_key(&*write, &claim, &record.call_id).await? {
+                drop(write);
                 // A key of a built-in tool is committed together with its answer, so an existing one has an
                 // answer.
-                let reply = keys::recorded_reply(&known, &request, &digest);
-                return Ok((reply.unwrap_or_else(keys::in_doubt), Announcement::None));
+                let reply = keys::recorded_reply(&known, &request, &digest).unwrap_or_else(keys::in_doubt);
+                if reply.status == Status::Replayed {
+                    self.attribute_as_first(permitted.caller(), record, &known.call_id).await?;
+                }
+                return Ok((reply, Announcement::None));
             }
         }
         let arguments = std::mem::take(&mut request.arguments);
@@ -174,6 +179,28 @@ impl Calls {
             return Err(CallError::InDoubt);
         }
         Ok((with_outcome(reply, outcome), Announcement::Made))
+    }
+
+    /// Records a repeated call for whom the first one was made. Only the tool knows that, and it does not run
+    /// again.
+    async fn attribute_as_first(
+        &self,
+        caller: &Caller,
+        record: &mut Record,
+        first: &str,
+    ) -> Result<(), DbErr> {
+        if !matches!(caller.agent, Agent::Orchestrator | Agent::Workflow) {
+            return Ok(());
+        }
+        let Some(first) = row_of_call(&self.store, first).await? else { return Ok(()) };
+        // Another tool: it is recorded as the call of the agent for which it was made.
+        if first.tool != record.tool {
+            (record.agent, record.subject, record.tool) = (first.agent, first.subject, first.tool);
+        }
+        (record.lease_id, record.user_id, record.project_id) =
+            (first.lease_id, first.user_id, first.project_id);
+        (record.task_id, record.run_id, record.job_id) = (first.task_id, first.run_id, first.job_id);
+        Ok(())
     }
 }
 

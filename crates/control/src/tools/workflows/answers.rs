@@ -5,7 +5,7 @@ use std::time::Duration;
 use contract::workflow::EndReason;
 use futures_util::{StreamExt, future::pending};
 use sea_orm::{
-    ColumnTrait, EntityTrait, QueryFilter,
+    ColumnTrait, Condition, DatabaseExecutor, EntityTrait, QueryFilter,
     sea_query::{Expr, SimpleExpr},
 };
 use serde_json::{Map, Value, json};
@@ -18,7 +18,7 @@ use tokio::{
 
 use super::{publish, wait};
 use crate::{
-    Sandboxes, ToolError,
+    LeaseIssuer, Sandboxes, ToolError,
     sandboxes::{StoredAnswer, Unread},
 };
 
@@ -27,6 +27,8 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 /// A larger answer is stored without what only people read.
 const MAX_WHOLE_BYTES: usize = 512 * 1024;
 const FOR_PEOPLE: [&str; 2] = ["trace", "transcript"];
+/// Who revokes the lease of a handoff that failed.
+const GATEWAY: &str = "gateway";
 
 /// A handoff whose answer is waited for.
 #[derive(Clone, Copy, Debug)]
@@ -73,6 +75,7 @@ pub(super) fn of(effect: &workflow_effect::Model) -> Option<Map<String, Value>> 
 pub(super) async fn wait(
     store: &Store,
     sandboxes: &Sandboxes,
+    leases: &LeaseIssuer,
     awaited: &Awaited<'_>,
     until: Instant,
 ) -> Result<Option<Map<String, Value>>, ToolError> {
@@ -95,12 +98,12 @@ pub(super) async fn wait(
             match (sandboxes.read_answer(awaited.id).await, ended) {
                 // What came of a handoff that was ended is that it was, unless it was done before.
                 (Ok(Some(answer)), Some(ended)) if !is_result(&answer) => {
-                    return keep(store, awaited, ended).await.map(Some);
+                    return keep(store, leases, awaited, ended).await.map(Some);
                 }
-                (Ok(Some(answer)), _) => return keep(store, awaited, answer).await.map(Some),
+                (Ok(Some(answer)), _) => return keep(store, leases, awaited, answer).await.map(Some),
                 // No person may be there to answer it.
                 (Ok(None), Some(ended)) if is_over || !awaited.is_giving_up => {
-                    return keep(store, awaited, ended).await.map(Some);
+                    return keep(store, leases, awaited, ended).await.map(Some);
                 }
                 // A stream that cannot be read may have an answer.
                 (Ok(None) | Err(Unread), _) => look_at = Some(Instant::now() + LOOK_INTERVAL),
@@ -139,31 +142,36 @@ async fn stored(store: &Store, awaited: &Awaited<'_>) -> Result<Option<workflow_
 /// Stores an answer with what began it.
 async fn keep(
     store: &Store,
+    leases: &LeaseIssuer,
     awaited: &Awaited<'_>,
     answer: StoredAnswer,
 ) -> Result<Map<String, Value>, ToolError> {
     let is_of_key = workflow_effect::Column::Key.eq(awaited.key);
-    store_answer(store, awaited.task, awaited.id, is_of_key, answer).await
+    store_answer(store, leases, (awaited.task, awaited.id), is_of_key, answer).await
 }
 
 /// Stores an answer that no call waits for, unless its handoff was ended before.
 pub(super) async fn keep_unless_ended(
     store: &Store,
+    leases: &LeaseIssuer,
     task: &str,
     id: HandoffId,
     answer: StoredAnswer,
 ) -> Result<(), ToolError> {
     let is_open = workflow_effect::Column::EndedAt.is_null();
-    store_answer(store, task, id, is_open, answer).await.map(drop)
+    store_answer(store, leases, (task, id), is_open, answer).await.map(drop)
 }
 
+/// Stores an answer, and revokes the lease of a handoff without a result: the workflow decides what is tried
+/// again, under another key, and a replay of the dead letter would do it a second time.
 async fn store_answer(
     store: &Store,
-    task: &str,
-    id: HandoffId,
+    leases: &LeaseIssuer,
+    (task, id): (&str, HandoffId),
     matching: SimpleExpr,
     answer: StoredAnswer,
 ) -> Result<Map<String, Value>, ToolError> {
+    let is_result = is_result(&answer);
     let StoredAnswer { mut completion, cost_usd } = answer;
     let mut text = subjects::encode_json_text(&completion);
     if text.len() > MAX_WHOLE_BYTES {
@@ -172,18 +180,28 @@ async fn store_answer(
         }
         text = subjects::encode_json_text(&completion);
     }
-    let (write, id) = (store.write().await?, id.to_string());
-    workflow_effect::Entity::update_many()
+    let (write, id, now) = (store.write().await?, id.to_string(), clock::now());
+    let db = DatabaseExecutor::from(&*write);
+    let is_this = Condition::all()
+        .add(workflow_effect::Column::TaskId.eq(task))
+        .add(workflow_effect::Column::Id.eq(&id));
+    let stored = workflow_effect::Entity::update_many()
         .col_expr(workflow_effect::Column::Answer, Expr::value(text))
-        .col_expr(workflow_effect::Column::EndedAt, Expr::value(clock::now()))
+        .col_expr(workflow_effect::Column::EndedAt, Expr::value(now))
         .col_expr(workflow_effect::Column::CostUsd, Expr::value(cost_usd))
-        .filter(workflow_effect::Column::TaskId.eq(task))
-        .filter(workflow_effect::Column::Id.eq(&id))
+        .filter(is_this.clone())
         .filter(matching)
         .filter(workflow_effect::Column::Answer.is_null())
-        .exec(&*write)
+        .exec(&db)
         .await?;
-    publish::forget(&*write, &id).await?;
+    if stored.rows_affected > 0 && !is_result {
+        let effect = workflow_effect::Entity::find().filter(is_this).one(&db).await?;
+        if let Some(lease) = effect.and_then(|effect| effect.lease_id) {
+            leases.revoke(&db, &lease, now, GATEWAY).await?;
+        }
+    }
+    publish::forget(&db, &id).await?;
+    drop(db);
     write.commit().await?;
     Ok(completion)
 }

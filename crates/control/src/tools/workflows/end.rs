@@ -2,14 +2,12 @@
 
 use contract::workflow::{EffectKind, EndReason, Outcome, Status};
 use sea_orm::{
-    ActiveModelTrait,
-    ActiveValue::Set,
-    ColumnTrait, Condition, EntityTrait, QueryFilter, QueryOrder, QuerySelect, QueryTrait, UpdateMany,
-    sea_query::{Expr, SimpleExpr},
+    ActiveModelTrait, ActiveValue::Set, ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect,
+    QueryTrait, UpdateMany, sea_query::Expr,
 };
 use store::{
     NewMessage,
-    entity::{job, workflow, workflow_effect},
+    entity::{job, lease, workflow, workflow_effect},
 };
 use subjects::{HandoffId, Subject};
 
@@ -83,29 +81,40 @@ impl WorkflowBook<'_> {
                 self.end_handoff(&effect, EndReason::Cancelled).await?;
             }
         }
+        self.revoke_leases(task).await?;
         // Also of those that were answered: a manager may answer before its jobs have ended.
         let effects = workflow_effect::Entity::find().filter(workflow_effect::Column::TaskId.eq(task));
         let ids = effects.select_only().column(workflow_effect::Column::Id).into_query();
-        self.cancel_jobs(job::Column::HandoffId.in_subquery(ids)).await
+        jobs.cancel_where(job::Column::HandoffId.in_subquery(ids), &self.by).await
+    }
+
+    /// Revokes what is left of the leases of a workflow's handoffs, also of those that were answered: a
+    /// worker that dies after its answer does not give its lease back.
+    async fn revoke_leases(&self, task: &str) -> Result<(), ToolError> {
+        let of_handoffs = workflow_effect::Entity::find()
+            .select_only()
+            .column(workflow_effect::Column::LeaseId)
+            .filter(workflow_effect::Column::TaskId.eq(task))
+            .filter(workflow_effect::Column::LeaseId.is_not_null())
+            .into_query();
+        let found = lease::Entity::find()
+            .select_only()
+            .column(lease::Column::Id)
+            .filter(lease::Column::Id.in_subquery(of_handoffs))
+            .filter(lease::Column::RevokedAt.is_null())
+            .order_by_asc(lease::Column::Id);
+        let ids: Vec<String> = found.into_tuple().all(self.db).await?;
+        for id in ids {
+            self.leases.revoke(self.db, &id, self.now, &self.by).await?;
+        }
+        Ok(())
     }
 
     /// Ends a handoff whose answer did not come in time, with the jobs that its manager began.
     pub(super) async fn give_up(&self, effect: &workflow_effect::Model) -> Result<(), ToolError> {
         self.end_handoff(effect, EndReason::GivenUp).await?;
-        self.cancel_jobs(job::Column::HandoffId.eq(&effect.id)).await
-    }
-
-    /// Asks that jobs end which managers of handoffs began. The leases of the handoffs were revoked, or given
-    /// back, so none is begun any more.
-    async fn cancel_jobs(&self, these: SimpleExpr) -> Result<(), ToolError> {
-        let unfinished = Condition::all().add(these).add(job::Column::EndedAt.is_null());
-        let found = job::Entity::find().select_only().column(job::Column::Id).filter(unfinished);
-        let ids: Vec<String> = found.order_by_asc(job::Column::Id).into_tuple().all(self.db).await?;
         let jobs = JobBook::new(self.db, self.sandboxes, self.now);
-        for id in ids {
-            jobs.cancel(&id, &self.by).await?;
-        }
-        Ok(())
+        jobs.cancel_of_handoff(&effect.id, &self.by).await
     }
 
     /// Ends a handoff that has no answer: asks the workers to stop it. Whatever they do until they hear of

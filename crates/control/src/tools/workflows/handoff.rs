@@ -15,7 +15,7 @@ use subjects::{Body, Encoding, Handoff, HandoffId, Kind, MODEL_ID, SCHEMA_VERSIO
 use uuid::Uuid;
 
 use super::{WorkflowBook, answers, effects, publish, refusal, rights, rows, wait};
-use crate::{BuiltInTool, Context, Does, NewLease, Sandboxes, ToolError};
+use crate::{BuiltInTool, Context, Does, LeaseIssuer, NewLease, Sandboxes, ToolError};
 
 /// A completion with its trace.
 const MAX_RESULT_BYTES: usize = 4 * 1024 * 1024;
@@ -79,6 +79,7 @@ impl BuiltInTool for HandOff {
     async fn complete(
         store: &Store,
         sandboxes: &Sandboxes,
+        leases: &LeaseIssuer,
         input: Self,
         mut output: Value,
     ) -> Result<Value, ToolError> {
@@ -92,7 +93,7 @@ impl BuiltInTool for HandOff {
         let HandOff { epoch, give_up, key, .. } = &input;
         let awaited =
             answers::Awaited { task: input.task_id.as_str(), epoch: *epoch, key, id, is_giving_up: *give_up };
-        if let Some(answer) = answers::wait(store, sandboxes, &awaited, until).await? {
+        if let Some(answer) = answers::wait(store, sandboxes, leases, &awaited, until).await? {
             output["answer"] = Value::Object(answer);
         }
         Ok(output)

@@ -11,7 +11,7 @@ use store::{
 
 use super::{effects, refusal, rights, rows, view, wait};
 use crate::{
-    BuiltInTool, Context, Does, Sandboxes, ToolError,
+    BuiltInTool, Context, Does, LeaseIssuer, Sandboxes, ToolError,
     tools::sandbox::{ActingFor, create_job, describe_job, end_if_overdue, wait_for_end},
 };
 
@@ -26,6 +26,7 @@ impl BuiltInTool for RunJob {
     const SCOPE: Scope = Scope::Pm;
     const HAS_TEXT: bool = false;
     const NEEDS_NATS: bool = true;
+    const MAX_RESULT_BYTES: usize = view::MAX_RESULT_BYTES;
     const WAITS: bool = true;
 
     async fn run(context: &Context<'_>, input: Self) -> Result<JobBegun, ToolError> {
@@ -80,6 +81,7 @@ impl BuiltInTool for RunJob {
     async fn complete(
         store: &Store,
         sandboxes: &Sandboxes,
+        _: &LeaseIssuer,
         input: Self,
         mut output: Value,
     ) -> Result<Value, ToolError> {

@@ -54,6 +54,7 @@ impl BuiltInTool for Release {
     const SCOPE: Scope = Scope::Pm;
     const HAS_TEXT: bool = false;
     const NEEDS_NATS: bool = true;
+    const MAX_RESULT_BYTES: usize = view::MAX_RESULT_BYTES;
 
     async fn run(context: &Context<'_>, input: Self) -> Result<WorkflowView, ToolError> {
         let outcome = storable(input.outcome);

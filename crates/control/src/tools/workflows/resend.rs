@@ -60,7 +60,7 @@ pub async fn resend_lost_handoffs(
         let Ok(answer) = sandboxes.read_answer(sent.id).await else { continue };
         match answer {
             Some(answer) => {
-                answers::keep_unless_ended(store, &sent.task, sent.id, answer).await?;
+                answers::keep_unless_ended(store, leases, &sent.task, sent.id, answer).await?;
                 debug!(handoff.id = %sent.id, "Answer found that was not recorded.");
             }
             None => match publish_again(store, sandboxes, leases, &sent).await {

@@ -31,6 +31,7 @@ impl BuiltInTool for Start {
     const NEEDS: &'static [ScopedId] = &[ScopedId::Task];
     const SCOPE: Scope = Scope::Pm;
     const NEEDS_NATS: bool = true;
+    const MAX_RESULT_BYTES: usize = view::MAX_RESULT_BYTES;
 
     async fn run(context: &Context<'_>, input: Self) -> Result<Workflow, ToolError> {
         let task = task_rows::find(context, &input.task_id).await?;

@@ -17,7 +17,7 @@ use store::{
 
 use super::{WorkflowBook, checkpoint, effects, events, message, requeue, rows, view};
 use crate::{
-    BuiltInTool, Context, Does, Sandboxes, ToolError,
+    BuiltInTool, Context, Does, LeaseIssuer, Sandboxes, ToolError,
     arguments::check,
     task_rows::{
         self, Locked,
@@ -41,6 +41,7 @@ macro_rules! steering {
             const NEEDS: &'static [ScopedId] = &[ScopedId::Task];
             const SCOPE: Scope = Scope::Pm;
             const NEEDS_NATS: bool = true;
+            const MAX_RESULT_BYTES: usize = view::MAX_RESULT_BYTES;
             const WAITS: bool = true;
 
             async fn run($context: &Context<'_>, $wanted: Self) -> Result<Workflow, ToolError> {
@@ -52,6 +53,7 @@ macro_rules! steering {
             async fn complete(
                 _: &Store,
                 sandboxes: &Sandboxes,
+                _: &LeaseIssuer,
                 _: Self,
                 output: Value,
             ) -> Result<Value, ToolError> {
@@ -75,7 +77,8 @@ steering!(Pause: "Pause a workflow",
 
 steering!(Resume: "Resume a workflow",
     "Resumes a workflow that was paused, or that waits for a person: `input` is the answer to its \
-     `question`, or yes or no where approval is asked for.",
+     `question`, or yes or no where approval is asked for. An approval names the `question_id` of the \
+     question that the person was shown.",
     |context, wanted, task| WorkflowBook::of(context).resume(&task, &Answer::of(&wanted)));
 
 steering!(Retry: "Retry a workflow",
@@ -143,7 +146,7 @@ impl WorkflowBook<'_> {
             let answered =
                 if answer.input.is_some() { self.answered_by(task_id, status).await? } else { None };
             return Err(answered.map_or_else(
-                || unfit(&task, status, "be resumed"),
+                || not_waiting(&task, status),
                 |by| {
                     let (name, status) = (&task.name, status.as_str());
                     ToolError::Conflict(format!(
@@ -160,6 +163,9 @@ impl WorkflowBook<'_> {
             return Err(ToolError::Conflict(why));
         }
         let input = check_input(waiting_for, answer.input)?;
+        if waiting_for == WaitingFor::Approval && answer.question_id.is_none() {
+            return Err(unnamed(&row));
+        }
         let (is_answer, run) = (input.is_some(), row.run + 1);
         // A pause is no reason to try anew what failed again since the retry.
         let trigger = match waiting_for {
@@ -187,8 +193,10 @@ impl WorkflowBook<'_> {
         if !matches!(status, Status::Queued | Status::Running) {
             return Ok(None);
         }
+        // The runner tells of the answer as well, without who gave it.
         let answered = workflow_event::Entity::find()
             .filter(workflow_event::Column::TaskId.eq(task_id))
+            .filter(workflow_event::Column::Node.eq(events::WORKFLOW))
             .filter(workflow_event::Column::Outcome.eq(Outcome::Answered.as_str()))
             .order_by_desc(workflow_event::Column::Id);
         Ok(answered.one(self.db).await?.and_then(|event| event.detail))
@@ -275,6 +283,27 @@ pub(crate) async fn check_not_own(context: &Context<'_>, tasks: &[&str]) -> Resu
         ))),
         _ => Ok(()),
     }
+}
+
+/// Says what is open now. An approval that names no question may be meant for an earlier one.
+fn unnamed(row: &workflow::Model) -> ToolError {
+    let id = row.interrupt_id.as_deref().unwrap_or_default();
+    let asked = row.question.as_deref().unwrap_or_default();
+    ToolError::Conflict(format!(
+        "an approval names the question that was shown: give the `question_id` {id} if it was this one: \
+         {asked}"
+    ))
+}
+
+/// Says why a workflow that does not wait is not resumed.
+fn not_waiting(task: &task::Model, status: Status) -> ToolError {
+    if !matches!(status, Status::Queued | Status::Running) {
+        return unfit(task, status, "be resumed");
+    }
+    let (name, status) = (&task.name, status.as_str());
+    ToolError::Conflict(format!(
+        "the workflow of the task {name} is already {status}: there is nothing to resume"
+    ))
 }
 
 /// Says what can be done with a workflow instead.

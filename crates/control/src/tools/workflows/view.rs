@@ -15,6 +15,9 @@ use store::{
 use super::rows::status_of;
 use crate::{ToolError, arguments::check, task_rows::graph};
 
+/// A workflow with its texts, or a job with its command and files. What a call has changed is told whatever a
+/// gateway gives otherwise: who is told of an error takes it for not done.
+pub(super) const MAX_RESULT_BYTES: usize = 4 * 1024 * 1024;
 /// How many tasks are named that a task waits for.
 const MAX_NAMED: usize = 10;
 

@@ -105,18 +105,24 @@ async fn second_answer_and_second_start_say_what_was_before_them() {
     let answer =
         async |line: &[&str]| ctl(&world.gateway, &[&["workflows", "resume", "build"], line].concat()).await;
     let none = answer(&["yes"]).await;
-    assert!(none.stderr.contains("cannot be resumed"), "nothing was asked yet: {none:?}");
+    assert!(none.stderr.contains("nothing to resume"), "nothing was asked yet: {none:?}");
     let question = json!({ "waiting": { "for": "approval", "question": "Deploy?", "interrupt_id": "i-1" } });
     world.release(&task, epoch, question).await;
-    assert_eq!(answer(&["yes"]).await.code, 0);
+    assert_eq!(answer(&["yes", "--question", "i-1"]).await.code, 0);
     for run in [None, Some(2)] {
         if let Some(run) = run {
-            world.acquire(&task, run).await;
+            let epoch = world.acquire(&task, run).await["epoch"].as_i64().expect("an epoch");
+            // What the runner tells of the answer does not name who gave it.
+            let told = json!({
+                "task_id": task, "epoch": epoch, "checkpoint_id": "1f", "kind": "msgpack", "data": "AAEC",
+                "events": [{ "node": "ask_person", "outcome": "answered" }],
+            });
+            world.runs("workflow.checkpoint.put", told).await;
         }
         let second = answer(&["no"]).await;
         assert!(second.code != 0 && second.stderr.contains("answered already, by "), "{second:?}");
     }
-    assert!(answer(&[]).await.stderr.contains("cannot be resumed"));
+    assert!(answer(&[]).await.stderr.contains("is already running: there is nothing to resume"));
 }
 
 /// A question that understands decisions has a button for each.

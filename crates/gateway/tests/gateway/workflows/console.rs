@@ -95,7 +95,8 @@ async fn forms_answer_pause_resume_cancel_and_retry() {
     world.release(&task, epoch, asked).await;
     let shown = admin.get(&page).await;
     assert!(shown.shows("Approve") && shown.shows("Refuse"), "{}", shown.body);
-    post("resume", &[("input", "yes")]).await;
+    assert!(shown.shows("name=\"question_id\" value=\"i-2\""), "{}", shown.body);
+    post("resume", &[("input", "yes"), ("question_id", "i-2")]).await;
     assert_eq!(world.acquire(&task, 3).await["input"], "yes");
 
     let paused = post("pause", &[]).await;

@@ -7,6 +7,7 @@ use super::support::{World, on_both};
 
 on_both!(
     handoff_that_is_given_up_permits_nothing,
+    handoff_that_failed_permits_nothing,
     answer_that_came_in_time_counts,
     handoff_stays_given_up_for_the_next_runner,
     cancelled_handoff_is_not_given_up_afterwards,
@@ -64,6 +65,19 @@ async fn handoff_that_is_given_up_permits_nothing(world: World) {
     world.answer("chat", &id, "late").await;
     assert_eq!(said(&world.runs("workflow.handoff", chat(&task, epoch, "k", 0)).await), late);
     assert_eq!(said(&world.runs("workflow.handoff", giving_up(&task, epoch, 0)).await), late);
+}
+
+/// The workflow decides what follows a failed answer, and hands off anew. A replay of the dead letter, which
+/// goes on under the lease of the failed handoff, would do the same a second time.
+async fn handoff_that_failed_permits_nothing(world: World) {
+    world.create_handoff_streams().await;
+    let (task, epoch) = world.taken("build").await;
+    let (id, lease) = begun(&world, &task, epoch).await;
+    world.answer_failed("chat", &id).await;
+    assert!(may_work(&world, &lease, &task).await);
+    let failed = world.runs("workflow.handoff", chat(&task, epoch, "k", 20)).await;
+    assert_eq!(said(&failed), json!(["failed", "inference_unavailable"]), "{failed}");
+    assert!(!may_work(&world, &lease, &task).await);
 }
 
 /// What was answered before it was given up is the answer.

@@ -69,6 +69,22 @@ async fn job_acts_for_the_user_of_the_workflow(world: World) {
     assert_eq!(of_job.expect("the lease of the job")["user_id"], "ada");
 }
 
+/// What was begun is not answered with an error: the step would be begun a second time.
+#[tokio::test]
+async fn what_a_workflow_changes_is_told_whatever_the_limit_of_results() {
+    let world = World::with(&[("calls.max_result_bytes", "8192")], &[]).await;
+    let (task, epoch) = world.taken("build").await;
+    let mut long = run(&task, epoch, "k-1", 0);
+    long["run"]["script"] = json!(format!(": {}", "x".repeat(32 * 1024)));
+    let begun = world.runs("workflow.job", long).await;
+    assert_eq!(begun["began"], true, "{begun}");
+    let error = json!({ "failed": { "error": "x".repeat(12 * 1024) } });
+    let released = world.release(&task, epoch, error).await;
+    assert_eq!(released["status"], "failed", "{released}");
+    let retried = world.ok("workflow.retry", json!({ "task_id": task })).await;
+    assert_eq!(retried["status"], "queued", "{retried}");
+}
+
 /// Begins a job of a workflow that lets jobs wait for a minute, at ten o'clock.
 async fn begun_at_ten(clock: &TestClock) -> (World, String, i64, JobId) {
     let world = World::with(&[], &[clock.variable()]).await;

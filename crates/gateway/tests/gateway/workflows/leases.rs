@@ -1,7 +1,11 @@
 //! How runners take workflows, hold them and give them back.
 
+use std::time::Duration;
+
+use async_nats::jetstream::consumer::pull;
 use serde_json::{Value, json};
-use testkit::TestClock;
+use subjects::streams;
+use testkit::{TestClock, eventually};
 
 use super::support::World;
 
@@ -11,6 +15,31 @@ fn wanted(task: &str, run: i64, holder: &str) -> Value {
 
 fn put(task: &str, epoch: i64, checkpoint: &str) -> Value {
     json!({ "task_id": task, "epoch": epoch, "checkpoint_id": checkpoint, "kind": "j", "data": "" })
+}
+
+/// However often a message comes back, such as while `workflow.lease.acquire` is denied, its workflow is
+/// taken in the end. The consumer of an earlier release gave messages up.
+#[tokio::test]
+async fn messages_of_workflows_are_delivered_without_limit() {
+    let mut world = World::new().await;
+    let queue = eventually("the queue is created", async || {
+        world.jetstream.get_stream(streams::WORKFLOWS).await.ok()
+    })
+    .await;
+    let consumer = async || {
+        let info = queue.consumer_info(streams::WORKFLOW_RUNNERS).await.ok()?;
+        Some((info.config.max_deliver, info.config.ack_wait))
+    };
+    let created = eventually("the consumer is created", async || consumer().await).await;
+    assert_eq!(created.0, -1);
+    let edited = Duration::from_secs(40);
+    let older = pull::Config { max_deliver: 10_000, ..streams::workflow_runners(edited) };
+    queue.update_consumer(older).await.expect("updated");
+    world.gateway.start_again().await;
+    eventually("the limit is lifted, and nothing else is changed", async || {
+        (consumer().await == Some((-1, edited))).then_some(())
+    })
+    .await;
 }
 
 /// W8: a runner gets the task with its criteria, preferences, files and dependencies.

@@ -32,7 +32,7 @@ async fn task_without_an_owner_belongs_to_whom_its_workflow_acts_for() {
     let epoch = world.acquire(&task, 1).await["epoch"].as_i64().expect("an epoch");
     let waiting = json!({ "for": "approval", "question": "May it run?", "interrupt_id": "i-1" });
     world.release(&task, epoch, json!({ "waiting": waiting })).await;
-    let answer = json!({ "task_id": task, "input": "yes" });
+    let answer = json!({ "task_id": task, "input": "yes", "question_id": "i-1" });
     call(&world, &bob, "workflow.resume", answer.clone()).await.expect_err("another's");
     call(&world, &bob, "workflow.get", named).await.expect_err("another's");
     call(&world, &ada, "workflow.resume", answer).await.expect("answered");

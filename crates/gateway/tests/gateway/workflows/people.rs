@@ -194,11 +194,16 @@ async fn cynodectl_follows_until_the_end_or_a_question() {
     assert!(lines.find("runner started") < lines.find("plan_steps ended"), "{lines}");
     assert!(lines.contains("dispatch_step convert retried: attempt 2"), "{lines}");
     assert!(!lines.contains("decide_next"), "routing is not told: {lines}");
-    assert!(lines.contains("Deploy it?") && lines.contains("workflows resume build \"yes\""), "{lines}");
+    assert!(
+        lines.contains("Deploy it?") && lines.contains("workflows resume build \"yes\" --question i"),
+        "{lines}"
+    );
     let shown = ctl(gateway, &["tasks", "show", "build"]).await;
     assert!(shown.stdout.contains("Deploy it?") && shown.stdout.contains("waiting"), "{shown:?}");
 
-    let answered = ctl(gateway, &["workflows", "resume", "build", "Yes!"]).await;
+    let unnamed = ctl(gateway, &["workflows", "resume", "build", "Yes!"]).await;
+    assert!(unnamed.code == FAILED && unnamed.stderr.contains("`--question` i if"), "{unnamed:?}");
+    let answered = ctl(gateway, &["workflows", "resume", "build", "Yes!", "--question", "i"]).await;
     assert!(answered.stdout.contains("is answered and goes on"), "{answered:?}");
     let ends = async {
         let taken = world.acquire(&task, 2).await;

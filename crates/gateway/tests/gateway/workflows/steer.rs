@@ -9,6 +9,7 @@ use crate::jobs::support::TestNode;
 on_both!(
     every_operation_at_every_status,
     answer_reaches_the_next_runner,
+    approval_names_the_question_that_was_shown,
     pause_leaves_jobs_and_cancel_ends_them,
     pause_does_not_repeat_a_retry,
     job_that_ended_with_its_workflow_is_known_by_its_reason,
@@ -80,6 +81,7 @@ async fn every_operation_at_every_status(world: World) {
         let mut wanted = json!({ "task_id": task });
         if operation == "resume" && matches!(status, "question" | "approval") {
             wanted["input"] = json!("Yes!");
+            wanted["question_id"] = json!("i-1");
         }
         let tool = format!("workflow.{operation}");
         let case = format!("{operation} of {status}");
@@ -108,6 +110,22 @@ async fn every_operation_at_every_status(world: World) {
     }
 }
 
+/// The command that was printed with an earlier question does not approve what is asked now.
+async fn approval_names_the_question_that_was_shown(world: World) {
+    let (task, _, _) = workflow_in(&world, "approval").await;
+    let before = world.get(&task).await;
+    assert_eq!(before["question_id"], "i-1");
+    let mut answer = json!({ "task_id": task, "input": "yes" });
+    let error = world.fails("workflow.resume", answer.clone()).await;
+    assert_eq!(error["code"], "conflict", "{error}");
+    let message = error["message"].as_str().expect("a text");
+    assert!(message.contains("i-1") && message.contains(QUESTION), "{error}");
+    assert_eq!(world.get(&task).await, before);
+    answer["question_id"] = json!("i-1");
+    world.ok("workflow.resume", answer).await;
+    assert_eq!(world.acquire(&task, 2).await["input"], "yes");
+}
+
 /// A person's answer reaches the next runner with the id of the interrupt, until the workflow is given back.
 async fn answer_reaches_the_next_runner(world: World) {
     let (task, _, _) = workflow_in(&world, "question").await;
@@ -130,7 +148,8 @@ async fn answer_reaches_the_next_runner(world: World) {
     let epoch = taken["epoch"].as_i64().expect("an epoch");
     let ask = json!({ "waiting": { "for": "approval", "question": "Deploy?", "interrupt_id": "i-2" } });
     world.release(&task, epoch, ask).await;
-    world.ok("workflow.resume", json!({ "task_id": task, "input": "Go ahead." })).await;
+    let approval = json!({ "task_id": task, "input": "Go ahead.", "question_id": "i-2" });
+    world.ok("workflow.resume", approval).await;
     let taken = world.acquire(&task, 3).await;
     assert_eq!((&taken["input"], &taken["interrupt_id"]), (&json!("yes"), &json!("i-2")));
     let error = {

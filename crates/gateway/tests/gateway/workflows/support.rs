@@ -223,15 +223,30 @@ impl World {
 
     /// Stores the answer of a manager.
     pub(super) async fn answer(&self, kind: &str, id: &str, text: &str) {
+        let message = json!({ "role": "assistant", "content": text });
+        let said = json!({ "status": "completed", "message": message, "error": null });
+        self.store_answer(kind, id, &said).await;
+    }
+
+    /// Stores the answer of a worker whose model was away for too long.
+    pub(super) async fn answer_failed(&self, kind: &str, id: &str) {
+        let error = json!({ "code": "inference_unavailable", "message": "no model", "retryable": true });
+        let said = json!({ "status": "failed", "message": null, "error": error });
+        self.store_answer(kind, id, &said).await;
+    }
+
+    async fn store_answer(&self, kind: &str, id: &str, said: &Value) {
         let id: HandoffId = id.parse().expect("an id");
-        let completion = json!({
-            "schema_version": 1, "handoff_id": id, "kind": kind, "status": "completed",
-            "message": { "role": "assistant", "content": text }, "finish_reason": "stop", "tasks": [],
+        let mut completion = json!({
+            "schema_version": 1, "handoff_id": id, "kind": kind, "finish_reason": "stop", "tasks": [],
             "usage": { "prompt_tokens": 3, "completion_tokens": 4, "model_calls": 1, "tool_calls": 0,
                        "cost_usd": 0.25 },
             "trace": { "trace_id": "t", "steps": [], "stop": "goal_met" },
-            "attempts": 1, "instance": "pm-1", "error": null, "from_the_future": { "a": [1] },
+            "attempts": 1, "instance": "pm-1", "from_the_future": { "a": [1] },
         });
+        for (name, value) in said.as_object().expect("an object") {
+            completion[name] = value.clone();
+        }
         let subject = Subject::Completion(id).to_string();
         let stored = self.jetstream.publish(subject, completion.to_string().into()).await.expect("published");
         stored.await.expect("stored");
