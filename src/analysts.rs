@@ -13,7 +13,7 @@ use tokio::{sync::Semaphore, time::timeout};
 
 use tracing::{Instrument, debug};
 
-use crate::{storage::Storage, telemetry::spans};
+use crate::{storage::Storage, telemetry::spans, tools::CallError};
 
 /// How often the stored answer is read besides listening for it: a published message may be missed.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
@@ -37,6 +37,9 @@ pub(crate) enum Error {
     NotHandedOff(String),
     #[error("there is no lease for the analyst: {0}")]
     NoLease(String),
+    /// The call that issues the lease was rejected or could not be made.
+    #[error("there is no lease for the analyst: {0}")]
+    Call(CallError),
     #[error("no analyst answered within {0}")]
     TooLate(String),
     #[error("the recording has no such verification")]

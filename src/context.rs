@@ -12,7 +12,7 @@ mod quoting;
 pub(crate) use budget::{Budget, Fitted, TooLarge, estimate_bytes, estimate_tokens};
 pub(crate) use layers::{Layers, Preamble, Recalled, System, note_text, request_messages};
 pub(crate) use preferences::{Preferences, Routing};
-pub(crate) use quoting::{escape_template_marks, quote_lines, sanitize_message};
+pub(crate) use quoting::{escape_template_marks, quote_lines, sanitize_message, single_line};
 
 #[cfg(test)]
 mod tests;

@@ -37,6 +37,8 @@ pub(crate) enum Error {
     Publish(#[from] PublishError),
     #[error("storing the answer of a dead-lettered handoff")]
     Answer(#[from] reply::Error),
+    #[error("a worker still runs the handoff")]
+    StillRuns,
 }
 
 /// A message to be dead-lettered.
@@ -149,7 +151,10 @@ impl DeadLetterWriter<'_> {
         // The reason may quote the handoff, so it is stored in the letter but not logged.
         match identity.answer_to {
             Some(id) => {
-                self.answer(failed, id, identity, why, stop, after).await?;
+                let committed = self.answer(failed, id, identity, why, stop, after).await?;
+                if matches!(committed, Committed::Fenced) {
+                    return Ok(self.find_owner(failed, id).await);
+                }
                 warn!(handoff.id = %id, kind = %failed.kind, reason = %why.code, "Handoff dead-lettered.");
             }
             None => {
@@ -164,6 +169,15 @@ impl DeadLetterWriter<'_> {
         Ok(DeadLetterOutcome::Written)
     }
 
+    /// Returns what became of a handoff whose run went on while it was dead-lettered.
+    async fn find_owner(&self, failed: &FailedHandoff<'_>, id: HandoffId) -> DeadLetterOutcome {
+        match journal::read_run_state(self.storage, failed.kind, id, failed.holder()).await {
+            RunState::Answered => DeadLetterOutcome::AlreadyAnswered,
+            RunState::HeldByCopy => DeadLetterOutcome::HeldByCopy,
+            RunState::Superseded | RunState::Open(_) => DeadLetterOutcome::Superseded,
+        }
+    }
+
     async fn answer(
         &self,
         failed: &FailedHandoff<'_>,
@@ -172,7 +186,7 @@ impl DeadLetterWriter<'_> {
         why: &Refusal,
         stop: Stop,
         after: u64,
-    ) -> Result<(), reply::Error> {
+    ) -> Result<Committed, reply::Error> {
         let run = Run {
             kind: failed.kind,
             id,
@@ -188,14 +202,14 @@ impl DeadLetterWriter<'_> {
         };
         let summary = LedgerSummary::from_records(&recorded);
         let answer = run.failure(Failure::new(why.code, &why.message), stop, summary);
-        // Fenced means that the handoff already has an answer, or that another instance works on it. Nothing
-        // is left to do then.
+        // Fenced means that the handoff already has an answer, or that another instance works on it.
         let committed = reply::commit(self.storage, failed.kind, &answer, identity.encoding, after).await?;
-        if let (Committed::Ours(stored), Some(reply_to)) = (committed, &identity.reply_to) {
+        if let (Committed::Ours(stored), Some(reply_to)) = (&committed, &identity.reply_to) {
+            let stored = stored.clone();
             reply::send_copy(&self.storage.streams.broker, &answer, identity.encoding, stored, reply_to)
                 .await;
         }
-        Ok(())
+        Ok(committed)
     }
 }
 
@@ -243,10 +257,17 @@ async fn dead_letter_stored(
     };
     let why = Refusal::new(
         ErrorCode::Poisoned,
-        format!("delivered {deliveries} times and never settled: every worker that ran it stopped"),
+        format!(
+            "delivered {deliveries} times, the server's limit, without an outcome: its workers died or \
+             handed it back"
+        ),
     );
-    writer.dead_letter(&failed, &why, &policy.identity(&incoming), Stop::GivenUp).await?;
-    Ok(())
+    match writer.dead_letter(&failed, &why, &policy.identity(&incoming), Stop::GivenUp).await? {
+        DeadLetterOutcome::Written | DeadLetterOutcome::AlreadyAnswered | DeadLetterOutcome::HeldByCopy => {
+            Ok(())
+        }
+        DeadLetterOutcome::Superseded => Err(Error::StillRuns),
+    }
 }
 
 /// Removes a message from the queue. Succeeds if it is already gone.

@@ -387,7 +387,10 @@ impl HandoffRunner {
         let owned = OwnedHandoff { runner: self, delivery, admitted, journal };
         match running {
             Some(running) => owned.work(running).await,
-            None => Box::pin(owned.end(Stopped::Cancelled, LedgerSummary::default())).await,
+            None => {
+                let summary = LedgerSummary::default().with_earlier(&owned.journal.take_rest());
+                Box::pin(owned.end(Stopped::Cancelled, summary)).await
+            }
         }
     }
 

@@ -27,4 +27,5 @@ pub(crate) use request::{
 };
 pub(crate) use routes::{Backend, LOCAL, Route, Routes};
 pub(crate) use service::{Inference, Limits, Listener, NoLease, Permit, Prices};
+pub(crate) use steps::after_thoughts;
 pub(crate) use wire::encode_plain_body;

@@ -134,6 +134,11 @@ impl Journal {
         if has_effect { self.add_costly_record(result) } else { self.add_record(result) }
     }
 
+    /// Returns the turns and results of earlier attempts that this one has not taken.
+    pub(crate) fn take_rest(&self) -> Vec<Record> {
+        self.state().prior.take_rest()
+    }
+
     /// Returns the stored findings of the verification with one of these ids.
     pub(crate) fn take_verification(&self, ids: &[HandoffId]) -> Option<Remembered<subjects::Findings>> {
         self.state().prior.take_verification(ids)

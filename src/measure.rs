@@ -51,6 +51,7 @@ pub fn request_composer(messages: usize, bytes: usize) -> impl FnMut() -> usize 
             max_tokens: None,
             hint: Hint::Usual,
             lease: None,
+            permit: None,
         };
         encode_plain_body(&request, &profile).len()
     }

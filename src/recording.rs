@@ -210,12 +210,16 @@ fn effect_key(kind: &str, asked: &Value) -> String {
 }
 
 impl Writer {
-    /// Appends a line. A failure is only logged: a replay reports a missing line, and a full disk must not
-    /// stop work.
+    /// Appends a line, whole or not at all. A failure is only logged: a replay reports a missing line, and a
+    /// full disk must not stop work.
     fn write(&self, line: &Line) {
         let mut text = json!(line).to_string();
         text.push('\n');
-        if let Err(error) = lock(&self.file).write_all(text.as_bytes()) {
+        let mut file = lock(&self.file);
+        let written = file.metadata().and_then(|before| {
+            file.write_all(text.as_bytes()).or_else(|error| file.set_len(before.len()).and(Err(error)))
+        });
+        if let Err(error) = written {
             warn!(%error, "Recording not written.");
         }
     }

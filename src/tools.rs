@@ -15,4 +15,5 @@ pub(crate) use allowlist::Allowlist;
 pub(crate) use call::{CallError, LIST_METHOD, NoListener, PermittedCall, Returned, Tools, TryListener};
 pub(crate) use catalogue::{Catalogue, Offer, ToolInfo};
 pub(crate) use control::{Control, REQUEST_VERIFICATION, VerificationRequest};
+pub(crate) use lease_calls::NotIssued;
 pub(crate) use names::NameTable;

@@ -15,7 +15,7 @@ use super::{
     ledger::Lane,
     session::{Session, StructuredRequest},
 };
-use crate::inference::{Finish, Hint, OutputSchema, REPAIR};
+use crate::inference::{Finish, Hint, OutputSchema, REPAIR, after_thoughts};
 
 /// Default limits, since small models tend to write endless lists and sentences. A type may set its own.
 const MAX_ITEMS: usize = 12;
@@ -98,8 +98,7 @@ impl Session<'_> {
 /// Parses a reply, also if the model wrapped it in a code fence or in prose. The error says why for the
 /// model.
 fn parse<T: StructuredOutput>(content: &str) -> Result<T, String> {
-    // Some models write their reasoning first.
-    let content = content.rsplit_once("</think>").map_or(content, |(_, answer)| answer).trim();
+    let content = after_thoughts(content).trim();
     let inner = match (content.find('{'), content.rfind('}')) {
         (Some(from), Some(to)) if from < to => &content[from..=to],
         _ => return Err("there is no JSON object in it".to_owned()),

@@ -187,7 +187,7 @@ impl Session<'_> {
                 }
                 Ok(Observation { text, failed: returned.failed })
             }
-            ReadyCall::Verify(request) => Ok(Box::pin(self.verify(request)).await),
+            ReadyCall::Verify(request) => Box::pin(self.verify(request)).await,
         }
     }
 }

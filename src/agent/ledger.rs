@@ -6,7 +6,7 @@ use std::{
 };
 
 use subjects::{
-    Act, Assessment, HandoffId, PlannedStep, Role, ScopeId, Step, StepOutcome, Stop, TaskChange,
+    Act, Answer, Assessment, HandoffId, PlannedStep, Role, ScopeId, Step, StepOutcome, Stop, TaskChange,
     TaskChangeKind, Trace, Usage, Verification,
 };
 
@@ -71,6 +71,21 @@ pub(crate) struct LedgerSummary {
     pub(crate) tasks: Vec<TaskChange>,
     pub(crate) verifications: Vec<Verification>,
     pub(crate) trace: Option<Trace>,
+}
+
+impl LedgerSummary {
+    /// Returns what an answer says was done, without the trace, which can be long.
+    pub(crate) fn of(answer: &Answer) -> Self {
+        match answer {
+            Answer::Completion(completion) => Self {
+                usage: completion.usage,
+                tasks: completion.tasks.clone(),
+                verifications: completion.verifications.clone(),
+                trace: None,
+            },
+            Answer::Findings(findings) => Self { usage: findings.usage, ..Self::default() },
+        }
+    }
 }
 
 /// How a step ended.
@@ -236,7 +251,7 @@ impl Ledger {
 }
 
 /// Keeps the first change of each task: a task that was created and then updated counts as created.
-fn without_repetition(changes: impl Iterator<Item = TaskChange>) -> Vec<TaskChange> {
+pub(super) fn without_repetition(changes: impl Iterator<Item = TaskChange>) -> Vec<TaskChange> {
     let mut out: Vec<TaskChange> = Vec::new();
     for change in changes {
         if !out.iter().any(|known| known.task_id == change.task_id) {

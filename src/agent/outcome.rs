@@ -135,6 +135,7 @@ impl WorkError {
             Self::Inference(inference::Error::Unavailable { .. }) => {
                 (ErrorCode::InferenceUnavailable, Stop::InferenceFailure, true)
             }
+            Self::Inference(inference::Error::NoLease(_)) => (ErrorCode::ToolFailed, Stop::ToolFailure, true),
             Self::Inference(
                 inference::Error::TokenRefused(_)
                 | inference::Error::OutageContinues(_)

@@ -10,7 +10,7 @@ use subjects::{
     journal::{Record, Returned, ToolOutcome},
 };
 
-use super::LedgerSummary;
+use super::{LedgerSummary, ledger::without_repetition};
 
 impl LedgerSummary {
     /// Returns the usage and the tasks of all attempts. Turns and calls that were not recorded are not known.
@@ -48,6 +48,23 @@ impl LedgerSummary {
             }
         }
         Self { usage, tasks: tasks.into_values().collect(), ..Self::default() }
+    }
+
+    /// Adds what earlier attempts did and this one did not come to.
+    pub(crate) fn with_earlier(self, records: &[Record]) -> Self {
+        let Self { usage: earlier, tasks, .. } = Self::from_records(records);
+        let cost_usd = match (self.usage.cost_usd, earlier.cost_usd) {
+            (Some(own), Some(earlier)) => Some(own + earlier),
+            (own, earlier) => own.or(earlier),
+        };
+        let usage = Usage {
+            prompt_tokens: self.usage.prompt_tokens + earlier.prompt_tokens,
+            completion_tokens: self.usage.completion_tokens + earlier.completion_tokens,
+            model_calls: self.usage.model_calls + earlier.model_calls,
+            tool_calls: self.usage.tool_calls + earlier.tool_calls,
+            cost_usd,
+        };
+        Self { usage, tasks: without_repetition(self.tasks.into_iter().chain(tasks)), ..self }
     }
 }
 

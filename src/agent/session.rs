@@ -179,6 +179,7 @@ impl<'a> Session<'a> {
             time_limit: None,
             hint: Hint::Usual,
             lease: None,
+            permit: None,
         };
         let index = self.ledger.begin_step(Lane::MAIN, Act::Model, "model");
         let step = LiveStep { index, act: Act::Model, name: None };
@@ -212,6 +213,7 @@ impl<'a> Session<'a> {
             time_limit: Some(timeout),
             hint: structured.hint,
             lease: None,
+            permit: None,
         };
         let index = self.ledger.begin_step(structured.lane, Act::Think, "model");
         let question = self.journal.next_question(structured.schema.name, structured.lane.number());
@@ -353,6 +355,7 @@ impl<'a> Session<'a> {
 
 /// Permits a try only while this instance owns the handoff, so that a turn that another owner has finished is
 /// not paid again.
+#[derive(Debug)]
 struct TryPermit<'a> {
     journal: &'a Journal,
     tools: &'a Tools,
@@ -367,7 +370,10 @@ impl inference::Permit for TryPermit<'_> {
     fn lease(&self, is_expired: bool) -> BoxFuture<'_, Result<Arc<str>, NoLease>> {
         Box::pin(async move {
             let held = self.lease.ok_or(NoLease::Absent)?;
-            self.tools.fresh_lease(held, is_expired).await.map_err(NoLease::Unavailable)
+            self.tools.fresh_lease(held, is_expired).await.map_err(|error| match error {
+                CallError::TokenRefused { why } => NoLease::TokenRefused(why),
+                error => NoLease::Unavailable(error.to_string()),
+            })
         })
     }
 }

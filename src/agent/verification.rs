@@ -13,6 +13,7 @@ use subjects::{
 use tracing::debug;
 
 use super::{
+    WorkError,
     conversation::Observation,
     ledger::{Lane, StepEnd},
     live::LiveStep,
@@ -23,23 +24,27 @@ use crate::{
     crash_points::Point,
     journal::Remembered,
     recording::Timed,
-    tools::{REQUEST_VERIFICATION, VerificationRequest},
+    tools::{CallError, NotIssued, REQUEST_VERIFICATION, VerificationRequest},
 };
 
 impl Session<'_> {
     /// W6: has an analyst verify a task. Returns the result for the model and records the findings for the
-    /// answer.
-    pub(super) async fn verify(&self, request: VerificationRequest) -> Observation {
-        let invalid = |why: String| Observation { text: format!("Error: {why}"), failed: true };
+    /// answer. Fails if the gateway rejects a call that this takes, or is away for too long.
+    pub(super) async fn verify(&self, request: VerificationRequest) -> Result<Observation, WorkError> {
         let index = self.ledger.begin_step(Lane::MAIN, Act::Analyst, &request.task_id);
         // Before anything is awaited: concurrent verifications have the same numbers in every attempt.
         let number = self.verifications.fetch_add(1, Ordering::Relaxed);
         let task_id = match self.resolve_task(&request.task_id).await {
             Ok(task_id) => task_id,
-            Err(why) => {
-                self.ledger.end_step(index, failed_step(0, 0, why.clone()));
+            Err(error) => {
+                self.ledger.end_step(index, failed_step(0, 0, error.to_string()));
                 self.live.not_called(Some(REQUEST_VERIFICATION), StepOutcome::Failed);
-                return invalid(why);
+                return match error {
+                    NotVerified::Because(why) => {
+                        Ok(Observation { text: format!("Error: {why}"), failed: true })
+                    }
+                    NotVerified::CallFailed(error) => Err(error),
+                };
             }
         };
         let verify = Verify {
@@ -52,19 +57,21 @@ impl Session<'_> {
         match self.verify_numbered(index, number, &request.task_id, verify).await {
             Ok(findings) => {
                 let failed = outcome_of(&findings) == StepOutcome::Failed;
-                Observation { text: render_findings(&findings), failed }
+                Ok(Observation { text: render_findings(&findings), failed })
             }
             // Not the model's mistake, so it is not reported as failed: the model should tell the user, not
             // retry.
-            Err(why) => {
-                Observation { text: format!("Not verified: {why}. Say so in the answer."), failed: false }
+            Err(NotVerified::Because(why)) => {
+                let text = format!("Not verified: {why}. Say so in the answer.");
+                Ok(Observation { text, failed: false })
             }
+            Err(NotVerified::CallFailed(error)) => Err(error),
         }
     }
 
     /// W6: has an analyst verify the result of a step. Returns the findings, which are also recorded for the
     /// answer, or why there are none.
-    pub(super) async fn verify_result(&self, verify: Verify) -> Result<Findings, String> {
+    pub(super) async fn verify_result(&self, verify: Verify) -> Result<Findings, NotVerified> {
         let name = verify.task_id.to_string();
         let index = self.ledger.begin_step(Lane::MAIN, Act::Analyst, &name);
         let number = self.verifications.fetch_add(1, Ordering::Relaxed);
@@ -78,7 +85,7 @@ impl Session<'_> {
         number: u32,
         name: &str,
         verify: Verify,
-    ) -> Result<Findings, String> {
+    ) -> Result<Findings, NotVerified> {
         let task_id = verify.task_id.clone();
         let of = json!([task_id, verify.acceptance_criteria]).to_string();
         let ids = self.verification_ids(u64::from(number), &of);
@@ -106,26 +113,34 @@ impl Session<'_> {
                 self.ledger.end_step(index, failed_step(ms, 1, why.clone()));
                 let failure = Failure::new(ErrorCode::ToolFailed, why.clone());
                 self.ledger.record_verification(number, verification(None, Vec::new(), Some(failure)));
-                Err(why)
+                Err(match error {
+                    analysts::Error::Call(CallError::TokenRefused { why }) => {
+                        self.journal.hand_back(why).await
+                    }
+                    analysts::Error::Call(error) => NotVerified::CallFailed(error.into()),
+                    _ => NotVerified::Because(why),
+                })
             }
         }
     }
 
-    /// Returns the id of the task that the model named, by its id or its name. The error tells the model what
-    /// is wrong.
-    async fn resolve_task(&self, named: &str) -> Result<ScopeId, String> {
-        let id: ScopeId = named.trim().parse().map_err(|_| "the task id is not one".to_owned())?;
+    /// Returns the id of the task that the model named, by its id or its name.
+    async fn resolve_task(&self, named: &str) -> Result<ScopeId, NotVerified> {
+        let invalid = |_| NotVerified::Because("the task id is not one".to_owned());
+        let id: ScopeId = named.trim().parse().map_err(invalid)?;
         let is_given = self.handoff.context.task.as_ref().is_some_and(|task| task.id == id);
         if is_given || !self.catalogue.has(task::Get::NAME) {
             return Ok(id);
         }
         match self.call(&task::Get { task_id: id.clone() }).await {
-            Ok(found) if found.failed => Err(format!("{}; db.task.list has the tasks", found.text)),
+            Ok(found) if found.failed => {
+                Err(NotVerified::Because(format!("{}; db.task.list has the tasks", found.text)))
+            }
             Ok(found) => {
                 let found = found.parse::<task::Task>().ok();
                 Ok(found.and_then(|task| task.task_id.parse().ok()).unwrap_or(id))
             }
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(NotVerified::CallFailed(error)),
         }
     }
 
@@ -169,7 +184,7 @@ impl Session<'_> {
                     let traceparent = self.traceparent();
                     self.resources.analysts.verify(handoff, lease.as_deref(), &traceparent).await
                 }
-                Err(why) => Err(analysts::Error::NoLease(why)),
+                Err(error) => Err(error),
             };
             self.ledger.verification_ended(handoff.id);
             reach(Point::VerificationAnswered).await;
@@ -190,7 +205,7 @@ impl Session<'_> {
     /// Has the gateway issue a lease for the analyst: the same user, the one task. `None` if this handoff has
     /// no lease itself and the gateway issues none; the analyst then works with what the handoff contains.
     /// The key makes every attempt get the same lease.
-    async fn issue_analyst_lease(&self, handoff: &Handoff) -> Result<Option<String>, String> {
+    async fn issue_analyst_lease(&self, handoff: &Handoff) -> Result<Option<String>, analysts::Error> {
         let Some(verify) = handoff.work.verify() else { return Ok(None) };
         // Under a lease the gateway knows the user, also for a task without an owner.
         let user = handoff.scope.user_id.clone().filter(|_| self.lease.is_none());
@@ -205,13 +220,17 @@ impl Session<'_> {
         };
         let key = format!("{}/lease", handoff.id);
         let issued = Box::pin(self.resources.tools.issue_lease(&wanted, &key, self.lease)).await;
-        match (issued, self.lease) {
-            (Ok(issued), _) => Ok(Some(issued.lease)),
-            (Err(why), Some(_)) => Err(why),
-            (Err(why), None) => {
+        match issued {
+            Ok(issued) => Ok(Some(issued.lease)),
+            // A manager without a lease may be one that may issue none.
+            Err(NotIssued::Failed(why) | NotIssued::Call(CallError::Rejected { why, .. }))
+                if self.lease.is_none() =>
+            {
                 debug!(handoff.id = %self.handoff.id, why, "No lease for the analyst.");
                 Ok(None)
             }
+            Err(NotIssued::Failed(why)) => Err(analysts::Error::NoLease(why)),
+            Err(NotIssued::Call(error)) => Err(analysts::Error::Call(error)),
         }
     }
 
@@ -242,6 +261,18 @@ impl Session<'_> {
             work: Work::Verify(verify),
         }
     }
+}
+
+/// Why there are no findings.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotVerified {
+    /// The work goes on without them.
+    #[error("{0}")]
+    Because(String),
+    /// A tool call that the verification takes was rejected or could not be made, which ends the handoff like
+    /// any other such call.
+    #[error(transparent)]
+    CallFailed(WorkError),
 }
 
 fn outcome_of(findings: &Findings) -> StepOutcome {

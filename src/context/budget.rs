@@ -4,6 +4,8 @@ use std::borrow::Cow;
 
 use subjects::Message;
 
+use super::note_text;
+
 /// Tokens that a message costs beyond its text, for its role and framing.
 const TOKENS_PER_MESSAGE: usize = 4;
 /// What remains of a tool result that is shortened.
@@ -55,18 +57,25 @@ pub(crate) fn estimate_bytes(tokens: usize) -> usize {
 impl Budget {
     /// Leaves out the oldest turns, then shortens the oldest results, until the rest fits beside `fixed`
     /// tokens. A turn is left out with its calls and their results, since servers refuse a result without its
-    /// call.
+    /// call. What the caller's system says is kept: it holds for the whole conversation.
     pub(crate) fn fit<'m>(self, fixed: usize, messages: &'m [Message]) -> Result<Fitted<'m>, TooLarge> {
         let mut needed = fixed + messages.iter().map(message_tokens).sum::<usize>();
         let mut from = 0;
         while needed > self.tokens
             && let Some(next) = next_turn(messages, from)
         {
-            needed -= messages[from..next].iter().map(message_tokens).sum::<usize>();
+            let left_out = messages[from..next].iter().filter(|message| note_text(message).is_none());
+            needed -= left_out.map(message_tokens).sum::<usize>();
             from = next;
         }
-        let messages = Cow::Borrowed(&messages[from..]);
-        let mut fitted = Fitted { messages, left_out: from, shortened: 0, tokens: needed };
+        let (before, rest) = messages.split_at(from);
+        let notes: Vec<&Message> = before.iter().filter(|message| note_text(message).is_some()).collect();
+        let left_out = before.len() - notes.len();
+        let messages = match notes.is_empty() {
+            true => Cow::Borrowed(rest),
+            false => Cow::Owned(notes.into_iter().chain(rest).cloned().collect()),
+        };
+        let mut fitted = Fitted { messages, left_out, shortened: 0, tokens: needed };
         if needed > self.tokens {
             needed -= fitted.shorten(needed - self.tokens);
             fitted.tokens = needed;

@@ -53,7 +53,6 @@ pub(crate) fn sanitize_message(text: &str) -> Cow<'_, str> {
     if !has_any(&text, |byte| byte == b'#') {
         return text;
     }
-    let is_heading = |line: &str| line.trim_start().to_ascii_lowercase().starts_with("# layer ");
     if !text.split(is_line_break).any(is_heading) {
         return text;
     }
@@ -61,6 +60,19 @@ pub(crate) fn sanitize_message(text: &str) -> Cow<'_, str> {
         if is_heading(line) { Cow::Owned(line.replacen('#', "\\#", 1)) } else { Cow::Borrowed(line) }
     });
     Cow::Owned(escaped.collect::<Vec<_>>().join("\n"))
+}
+
+/// Whether a line looks like the heading of a layer, at any level.
+fn is_heading(line: &str) -> bool {
+    let line = line.trim_start();
+    let title = line.trim_start_matches('#');
+    title.len() < line.len() && title.trim_start().to_ascii_lowercase().starts_with("layer ")
+}
+
+/// Returns `text` on one line and without template marks.
+pub(crate) fn single_line(text: &str) -> Cow<'_, str> {
+    let text = escape_template_marks(text);
+    if text.contains(is_line_break) { Cow::Owned(text.replace(is_line_break, " ")) } else { text }
 }
 
 /// Returns `text` with every line quoted.

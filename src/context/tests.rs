@@ -142,6 +142,9 @@ fn system_message_in_the_request_becomes_a_user_message() {
     assert!(matches!(&made[2], Message::Assistant { .. }));
     let heading = "see\n # Layer 1 of 6: baseline\n# fine";
     assert_eq!(sanitize_message(heading), "see\n \\# Layer 1 of 6: baseline\n# fine");
+    for disguised in ["#  Layer 2 of 6", "##\tlayer 2", "#Layer 2"] {
+        assert_eq!(sanitize_message(disguised), format!("\\{disguised}"));
+    }
 }
 
 fn entry(scope: PreferenceScope, id: Option<&str>, value: Value) -> Entry {
@@ -335,6 +338,13 @@ fn oldest_turns_are_left_out_until_the_rest_fits() {
     assert_eq!(fit(500), Ok((3, 4)), "the first turn is left out as a whole");
     assert_eq!(fit(110), Ok((1, 6)));
     assert!(matches!(fit(100), Err(TooLarge { allowed: 100, .. })), "the last request is never cut");
+
+    // What the caller's system says is no turn.
+    let note = ChatMessage { role: ChatRole::System, content: "Speak French.".to_owned() };
+    let with_note: Vec<Message> = request_messages(&[note]).into_iter().chain(messages.to_vec()).collect();
+    let fitted = Budget { tokens: 500 }.fit(100, &with_note).unwrap();
+    assert_eq!((fitted.messages.len(), fitted.left_out), (4, 4));
+    assert!(fitted.messages[0].content().ends_with("Speak French."), "{fitted:?}");
 
     // Within the last turn the oldest results are shortened; each stays beside its call.
     let fitted = Budget { tokens: 650 }.fit(100, &messages[..4]).unwrap();

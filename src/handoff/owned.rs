@@ -102,7 +102,10 @@ impl OwnedHandoff<'_> {
                 () = self.journal.write_if_costly() => {}
             }
         }
-        let summary = |stop| ledger.close(&self.admitted.trace_id, self.delivery.kind.role(), stop);
+        let summary = |stop| {
+            let own = ledger.close(&self.admitted.trace_id, self.delivery.kind.role(), stop);
+            own.with_earlier(&self.journal.take_rest())
+        };
         match ended {
             Err(ended) => {
                 // These verifications are no longer needed. They are kept only if the handoff is handed back,
@@ -224,7 +227,7 @@ impl OwnedHandoff<'_> {
                     // Another attempt would produce an answer of the same size at the same cost.
                     let why = "the answer is larger than the server takes (max_payload)";
                     let failure = Failure::new(ErrorCode::Internal, why);
-                    short = Some(self.run().failure(failure, Stop::Budget, LedgerSummary::default()));
+                    short = Some(self.run().failure(failure, Stop::Budget, LedgerSummary::of(answer)));
                 }
                 Err(error) => return Err(error.into()),
             }

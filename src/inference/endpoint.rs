@@ -110,9 +110,9 @@ impl Endpoint {
             }
             Err(Fault::Unauthorized(_)) => telemetry::mark_failed(&asking, "unauthorized"),
             Err(Fault::Unusable(_)) => telemetry::mark_failed(&asking, "unusable"),
-            Err(Fault::Denied { .. } | Fault::Permanent(_) | Fault::TooLong { .. }) => {
-                telemetry::mark_failed(&asking, "refused")
-            }
+            Err(
+                Fault::Denied { .. } | Fault::NoLease { .. } | Fault::Permanent(_) | Fault::TooLong { .. },
+            ) => telemetry::mark_failed(&asking, "refused"),
         }
         asked
     }
@@ -255,13 +255,12 @@ impl Endpoint {
     /// Shows the server each tool alone.
     async fn find_refused_tools(&self, request: &Request<'_>, style: &Style<'_>) -> Result<Trials, Fault> {
         let (mut tried, mut refused) = (0, Vec::new());
-        let lease = request.lease.as_deref();
-        if let Some(why) = self.refusal(style.encode_trial(request, None), lease).await? {
+        if let Some(why) = self.refusal(request, style.encode_trial(request, None)).await? {
             return Ok(Trials::NoneAccepted(why));
         }
         for tool in request.tools.iter().filter(|tool| !style.left_out.tools.contains(&tool.name)) {
             tried += 1;
-            if self.refusal(style.encode_trial(request, Some(tool)), lease).await?.is_some() {
+            if self.refusal(request, style.encode_trial(request, Some(tool))).await?.is_some() {
                 refused.push(tool.name.clone());
             }
         }
@@ -269,9 +268,10 @@ impl Endpoint {
     }
 
     /// Returns why the server refuses a request, if it does.
-    async fn refusal(&self, body: Vec<u8>, lease: Option<&str>) -> Result<Option<String>, Fault> {
+    async fn refusal(&self, request: &Request<'_>, body: Vec<u8>) -> Result<Option<String>, Fault> {
+        request.wait_for_permit().await;
         let asked = async {
-            let mut events = self.transport.ask(body, lease).await?;
+            let mut events = self.transport.ask(body, request.lease.as_deref()).await?;
             let mut assembly = Assembly::new(self.options.max_bytes);
             match events.next().await.transpose()? {
                 Some(event) => assembly.push(&event).map(|_| ()).map_err(|why| stream_fault(&why)),

@@ -43,8 +43,7 @@ impl Endpoint {
                     listener.on_text(&new);
                 }
             };
-            let (body, lease) = (encode_body(request, &style), request.lease.as_deref());
-            let whole = self.exchange(body, lease, on_text).await?;
+            let whole = self.exchange(request, encode_body(request, &style), on_text).await?;
             let mut reply = self.reply(request, whole);
             paid = add(paid, reply.tokens);
             reply.tokens = paid;
@@ -120,20 +119,21 @@ impl Endpoint {
         style: &Style<'_>,
         listener: &dyn Listener,
     ) -> Result<Reply, Fault> {
-        let (body, lease) = (encode_body(request, style), request.lease.as_deref());
-        let whole = self.exchange(body, lease, |text| listener.on_text(text)).await?;
+        let body = encode_body(request, style);
+        let whole = self.exchange(request, body, |text| listener.on_text(text)).await?;
         Ok(self.reply(request, whole))
     }
 
     /// Sends one body and assembles the reply.
     async fn exchange(
         &self,
+        request: &Request<'_>,
         body: Vec<u8>,
-        lease: Option<&str>,
         mut on_text: impl FnMut(&str),
     ) -> Result<Assembled, Fault> {
+        request.wait_for_permit().await;
         let silence = self.options.silence;
-        let mut events = timeout(silence, self.transport.ask(body, lease))
+        let mut events = timeout(silence, self.transport.ask(body, request.lease.as_deref()))
             .await
             .unwrap_or_else(|_| Err(silence_fault(silence)))?;
         let mut assembly = Assembly::new(self.options.max_bytes);

@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 use subjects::Message;
 pub(crate) use subjects::journal::{Finish, Reply, Tokens};
 
+use super::service::Permit;
 use crate::context::System;
 
 /// The function by which a model asks the user a question.
@@ -46,9 +47,19 @@ pub(crate) struct Request<'m> {
     pub(crate) hint: Hint,
     /// The lease under which an external provider is asked. Not part of what is asked.
     pub(crate) lease: Option<Arc<str>>,
+    /// Acquired before each request to a server, of which one question may take several. Not part of what is
+    /// asked.
+    pub(crate) permit: Option<&'m dyn Permit>,
 }
 
 impl Request<'_> {
+    /// Waits until a server may be asked.
+    pub(super) async fn wait_for_permit(&self) {
+        if let Some(permit) = self.permit {
+            permit.acquire().await;
+        }
+    }
+
     /// Returns the request as one JSON value; equal requests have equal values.
     pub(crate) fn canonical(&self) -> Value {
         json!([
@@ -157,6 +168,9 @@ pub(crate) enum Error {
     /// The server rejected the request itself. A retry cannot succeed.
     #[error("{model} rejected the request: {why}")]
     Refused { model: String, why: String },
+    /// An external provider is asked under a lease only, and the gateway was away for too long.
+    #[error("{0}")]
+    NoLease(String),
     /// The preferences and the configuration allow no route.
     #[error("no model route is allowed: {0}")]
     NoRoute(String),
@@ -198,6 +212,8 @@ pub(super) enum Fault {
     /// The egress denies this request, for its lease, a preference or a budget, or its provider cannot be
     /// asked until an operator has done something. Another handoff may be permitted.
     Denied { why: String, is_expired_lease: bool },
+    /// There is no valid lease to ask under, since the gateway did not renew it.
+    NoLease { why: String, is_token_refused: bool },
     /// The request has more tokens than the model's context.
     TooLong { limit: Option<usize>, why: String },
     /// The server rejected the request. The same request cannot succeed.
@@ -217,6 +233,7 @@ impl Fault {
             Self::Transient { kind: FaultKind::Request, .. } | Self::Unusable(_) => {
                 subjects::Fault::BadResponse
             }
+            Self::NoLease { .. } => subjects::Fault::Unavailable,
             Self::Unauthorized(_) => subjects::Fault::Unauthorized,
             Self::Denied { .. } | Self::TooLong { .. } | Self::Permanent(_) => subjects::Fault::Refused,
         }

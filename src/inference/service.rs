@@ -35,7 +35,7 @@ pub(crate) trait Listener: Send + Sync {
 }
 
 /// Permission that is acquired before each try, since a try costs money.
-pub(crate) trait Permit: Send + Sync {
+pub(crate) trait Permit: std::fmt::Debug + Send + Sync {
     /// Completes when the try may be made.
     fn acquire(&self) -> BoxFuture<'_, ()>;
     /// Returns the lease under which an external provider is asked, renewed if it is about to expire.
@@ -48,8 +48,10 @@ pub(crate) trait Permit: Send + Sync {
 pub(crate) enum NoLease {
     /// The handoff has none.
     Absent,
-    /// It could not be renewed.
+    /// It could not be renewed, although the gateway was waited for.
     Unavailable(String),
+    /// The gateway does not accept this worker's token.
+    TokenRefused(String),
 }
 
 /// Limits on the effort for one reply.
@@ -170,6 +172,10 @@ impl Inference {
                     last = (Error::Refused { model, why }, None)
                 }
                 Err(Fault::Unusable(why)) => last = (Error::Unusable { model, why }, None),
+                Err(Fault::NoLease { why, is_token_refused: true }) => {
+                    last = (Error::TokenRefused(why), None)
+                }
+                Err(Fault::NoLease { why, is_token_refused: false }) => last = (Error::NoLease(why), None),
                 Err(Fault::TooLong { why, limit }) => last = (Error::TooLong { model, why, limit }, None),
                 Err(Fault::Transient { why, kind, .. }) => {
                     last = (Error::Unavailable { model, tries: asking.tried, why }, Some(kind));
@@ -200,10 +206,10 @@ impl Inference {
             left = left.saturating_sub(1);
             listener.on_try(asking.tried);
             self.metrics.model_calls.inc();
-            let asked = match lease_for(route, asking.permit, is_expired).await {
-                Ok(None) => asking.within_limit(endpoint.ask(request, listener)).await,
+            let permit = asking.permit;
+            let asked = match lease_for(route, permit, is_expired).await {
                 Ok(lease) => {
-                    let request = Request { lease, ..request.clone() };
+                    let request = Request { lease, permit: Some(permit), ..request.clone() };
                     asking.within_limit(endpoint.ask(&request, listener)).await
                 }
                 Err(fault) => Some(Err(fault)),
@@ -342,8 +348,10 @@ async fn lease_for(route: &Route, permit: &dyn Permit, is_expired: bool) -> Resu
             Err(Fault::Denied { why: why.to_owned(), is_expired_lease: false })
         }
         Err(NoLease::Unavailable(why)) => {
-            Err(request_fault(&format!("the lease of the handoff could not be renewed: {why}")))
+            let why = format!("the lease of the handoff could not be renewed: {why}");
+            Err(Fault::NoLease { why, is_token_refused: false })
         }
+        Err(NoLease::TokenRefused(why)) => Err(Fault::NoLease { why, is_token_refused: true }),
     }
 }
 

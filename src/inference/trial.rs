@@ -124,6 +124,7 @@ impl Endpoint {
             max_tokens: Some(MAX_TOKENS),
             hint: Hint::Usual,
             lease: None,
+            permit: None,
         };
         change(&mut request);
         let asked = timeout(MAX_WAIT, self.ask(&request, &NullListener)).await;
@@ -132,6 +133,7 @@ impl Endpoint {
             Fault::Transient { why, .. }
             | Fault::Unauthorized(why)
             | Fault::Denied { why, .. }
+            | Fault::NoLease { why, .. }
             | Fault::TooLong { why, .. }
             | Fault::Permanent(why)
             | Fault::Unusable(why) => why,

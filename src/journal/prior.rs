@@ -10,7 +10,7 @@ use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 use subjects::{
     Findings, HandoffId,
-    journal::{CallId, Entry, Question, Record, Reply, ToolIntent, ToolOutcome, ToolResult},
+    journal::{CallId, Entry, ModelTurn, Question, Record, Reply, ToolIntent, ToolOutcome, ToolResult},
 };
 
 /// A recorded value and how long it took to obtain.
@@ -170,6 +170,20 @@ impl PriorRecords {
         Some(key)
     }
 
+    /// Takes the turns and results that no later attempt has taken.
+    pub(super) fn take_rest(&mut self) -> Vec<Record> {
+        let replies =
+            std::mem::take(&mut self.replies).into_iter().map(|(question, PriorReply { reply, .. })| {
+                let Remembered { value, ms } = reply;
+                Record::ModelTurn(ModelTurn { question, request_hash: None, reply: value, ms })
+            });
+        let results = std::mem::take(&mut self.calls).into_iter().filter_map(|call| {
+            let Remembered { value, ms } = call.outcome?;
+            Some(Record::ToolResult(ToolResult { call: call.id, key: call.key, outcome: value, ms }))
+        });
+        replies.chain(results).collect()
+    }
+
     /// Takes the findings of the verification with one of these ids.
     pub(super) fn take_verification(&mut self, ids: &[HandoffId]) -> Option<Remembered<Findings>> {
         ids.iter().find_map(|id| self.verifications.remove(id))
@@ -178,7 +192,7 @@ impl PriorRecords {
 
 #[cfg(test)]
 mod tests {
-    use subjects::journal::{Finish, ModelTurn, Tokens};
+    use subjects::journal::{Finish, Tokens};
 
     use super::*;
 
@@ -289,6 +303,20 @@ mod tests {
         assert_eq!(prior.take_reply(&first, any), None);
         assert_eq!(prior.next_question("plan", 1), second);
         assert_eq!(prior.take_reply(&second, any).map(|it| it.value.content), Some("again".into()));
+    }
+
+    #[test]
+    fn what_was_not_taken_is_left() {
+        let result = |number: u32, tool: &str| {
+            let call = CallId { number, tool: tool.into(), arguments_hash: "1".into() };
+            let outcome = ToolOutcome::Rejected { why: "no".into() };
+            Record::ToolResult(ToolResult { call, key: String::new(), outcome, ms: 1 })
+        };
+        let mut prior = prior(vec![Entry::new(vec![result(0, "a"), intent(1, "b", "1"), result(2, "c")])]);
+        prior.take_call(&write("a", "1"));
+        let rest = prior.take_rest();
+        assert!(matches!(&rest[..], [Record::ToolResult(left)] if left.call.tool == "c"), "{rest:?}");
+        assert!(prior.take_rest().is_empty());
     }
 
     #[test]

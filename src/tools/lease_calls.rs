@@ -2,14 +2,22 @@
 
 use std::{future::ready, sync::Arc};
 
-use broker::Chain;
 use contract::{
     ToolContract,
     lease::{self, Issued},
 };
 use leased::{HeldLease, under_lease};
 
-use super::{NoListener, Tools};
+use super::{CallError, NoListener, Tools};
+
+/// Why there is no lease for an analyst.
+#[derive(Debug)]
+pub(crate) enum NotIssued {
+    /// The tool reported an error, or there is none.
+    Failed(String),
+    /// It was rejected or could not be called.
+    Call(CallError),
+}
 
 impl Tools {
     /// Revokes the lease of an answered handoff, so that it is of no use to anybody. A lease that was not
@@ -20,22 +28,31 @@ impl Tools {
     }
 
     /// Returns the text of a lease, renewed if it is about to expire, or if it was refused because it has.
-    pub(crate) async fn fresh_lease(&self, held: &HeldLease, is_expired: bool) -> Result<Arc<str>, String> {
+    /// A gateway that is away is waited for, as with any call.
+    pub(crate) async fn fresh_lease(
+        &self,
+        held: &HeldLease,
+        is_expired: bool,
+    ) -> Result<Arc<str>, CallError> {
         let Some(client) = self.client.as_ref() else { return Ok(held.text()) };
-        let text =
-            if is_expired { leased::renew(client, held).await } else { leased::fresh(client, held).await };
-        text.map_err(|error| Chain(&error).to_string())
+        let renew = || async {
+            if is_expired { leased::renew(client, held).await } else { leased::fresh(client, held).await }
+        };
+        let name = lease::Renew::NAME;
+        let renewed = self.call_with_retries(name, self.patience, renew, &NoListener, || ready(()));
+        renewed.await.map(|(text, _)| text)
     }
 
     /// Issues a lease for an analyst under the lease of the handoff. A gateway that is away is waited for, as
-    /// with any call. The error says why there is none.
+    /// with any call.
     pub(crate) async fn issue_lease(
         &self,
         wanted: &lease::Issue,
         key: &str,
         held: Option<&HeldLease>,
-    ) -> Result<Issued, String> {
-        let client = self.client.as_ref().ok_or("no gateway is configured")?;
+    ) -> Result<Issued, NotIssued> {
+        let no_gateway = || NotIssued::Failed("no gateway is configured".to_owned());
+        let client = self.client.as_ref().ok_or_else(no_gateway)?;
         let make = || {
             under_lease(client, held, |text| async move {
                 leased::send(client, wanted, Some(key), text.as_deref()).await
@@ -43,7 +60,7 @@ impl Tools {
         };
         let name = lease::Issue::NAME;
         let called = self.call_with_retries(name, self.patience, make, &NoListener, || ready(()));
-        let (reply, _) = called.await.map_err(|error| error.to_string())?;
-        leased::output::<lease::Issue>(reply).map_err(|why| why.to_string())
+        let (reply, _) = called.await.map_err(NotIssued::Call)?;
+        leased::output::<lease::Issue>(reply).map_err(|why| NotIssued::Failed(why.to_string()))
     }
 }

@@ -1,5 +1,6 @@
 //! Leases from the handoff to the gateway: worker, gateway and analyst as one system (P21, P22, W6).
 
+mod earlier_attempts;
 mod outage;
 
 use std::fs;
@@ -383,39 +384,6 @@ async fn expired_lease_is_renewed_also_after_a_crash() {
     let tasks = stage.call("db.task.list", json!({ "text": "once" })).await;
     assert_eq!(tasks["items"].as_array().unwrap().len(), 1, "{tasks}");
     stage.revoked(&id).await;
-}
-
-/// A handoff that is given up after it created a task: the answer names the task and what was paid.
-#[tokio::test]
-async fn answer_of_a_poisoned_handoff_says_what_was_done() {
-    let stage = Stage::start_delivering_again_after("2s", &[]).await;
-    let create = json!({ "name": "done-before" });
-    let model = Model::start([Script::call("db__task__create", &create), Script::say("Created.")]).await;
-    let settings = stage.worker("project_manager", &model).await;
-    let settings = settings.set("worker.max_attempts", "1");
-    let handoff = chat("Create a task: done-before");
-    let (_, lease) = stage.lease("project_manager", "ada", handoff.id, None).await;
-    stage.orchestrator.publish_under(&handoff, &lease).await;
-    // The first attempt makes progress: the result of the call is stored while the model answers.
-    for point in ["ModelAnswered#2"].into_iter().chain(std::iter::repeat_n("BeforeModel#1", 9)) {
-        let mut worker = settings.clone().stopping_at(point).start().await;
-        let stopped = eventually("it stops, or the handoff is answered", async || {
-            let stopped = worker.log().contains("\"stops\":true").then_some(true);
-            let answered = stage.orchestrator.answer(Kind::Chat, handoff.id).await.map(|_| false);
-            stopped.or(answered)
-        });
-        let stopped = stopped.await;
-        worker.process.kill();
-        if !stopped {
-            break;
-        }
-    }
-    let answer = stage.orchestrator.completion(Kind::Chat, handoff.id).await;
-    assert_eq!(answer.error.as_ref().map(|error| error.code), Some(ErrorCode::Poisoned), "{answer:?}");
-    assert_eq!(answer.tasks.len(), 1, "{answer:?}");
-    // The preferences were read, and the task created.
-    assert_eq!((answer.usage.model_calls, answer.usage.tool_calls), (1, 2), "{answer:?}");
-    assert!(answer.usage.prompt_tokens > 0, "{answer:?}");
 }
 
 /// A copy without the lease does not go on with the work: its calls would be made for the whole system, and

@@ -104,6 +104,16 @@ async fn typed_steps_call_tools_and_answer() {
 }
 
 #[tokio::test]
+async fn step_may_speak_of_the_marks_of_thoughts() {
+    let create = json!({ "name": "clean-up", "description": "Remove </think> from answers." });
+    let step = json!({ "tool": "db__task__create", "arguments": create });
+    let stage = Stage::typed([step, json!({ "answer": "`clean-up` is there." })]).await;
+    let answer = stage.ask("Create a task clean-up: remove </think> from answers").await;
+    assert_eq!(content(&answer), "`clean-up` is there.");
+    assert_eq!(stage.names_of_tasks().await, ["clean-up"]);
+}
+
+#[tokio::test]
 async fn typed_question_is_asked() {
     let stage = Stage::typed([json!({ "ask": "Which project?" })]).await;
     let answer = stage.ask("Create a task").await;

@@ -74,6 +74,24 @@ async fn rejected_call_ends_the_handoff() {
     assert_eq!(orchestrator.stored(streams::DEAD).await, 0, "a replay would work around the rejection");
 }
 
+/// A verification looks the task up; if the gateway rejects that, the model is not asked to go on without.
+#[tokio::test]
+async fn rejected_call_of_a_verification_ends_the_handoff() {
+    let (nats, gateway) = (Nats::start(), GatewayProcess::start().await);
+    let task = create_task(&gateway, "ada").await;
+    let rule = json!({ "effect": "deny", "agent": "project_manager", "tool": "db.task.get" });
+    gateway.must("POST", "/api/v1/rules", Some(rule)).await;
+    let verify = Script::call("request_verification", &json!({ "task_id": task }));
+    let model = Model::start([verify, Script::say("It is verified.")]).await;
+    let manager = Worker::manager(&nats).asking(&model).set("analysts.enabled", "true");
+    let _manager = manager.calling_process(&gateway).await.start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let id = orchestrator.publish(&chat("Is it done?")).await;
+    let answer = orchestrator.completion(Kind::Chat, id).await;
+    assert_eq!(answer.error.as_ref().map(|error| error.code), Some(ErrorCode::ToolRejected), "{answer:?}");
+    assert_eq!(model.turns().len(), 1);
+}
+
 /// A manager does not call what its role may not call, though the gateway would permit it: it has the token
 /// of a sandbox. The model is told, and the handoff goes on.
 #[tokio::test]

@@ -6,7 +6,7 @@ use serde_json::json;
 use subjects::{Completion, ErrorCode, Handoff, Kind, Preference, PreferenceScope};
 use testkit::{Model, Nats, Orchestrator, Script, Worker, WorkerBuilder, chat, run, workspace};
 
-fn routing(key: &str, value: serde_json::Value) -> Preference {
+pub(crate) fn routing(key: &str, value: serde_json::Value) -> Preference {
     let value_type = if value.is_array() { "array" } else { "boolean" };
     Preference {
         key: format!("agents.project_manager.model_routing.{key}"),
@@ -51,7 +51,7 @@ fn lease(handoff: &Handoff) -> String {
     lease.sign(&nkeys::KeyPair::new_user()).unwrap()
 }
 
-fn with_egress(worker: WorkerBuilder, egress: &Model, folder: &std::path::Path) -> WorkerBuilder {
+pub(crate) fn with_egress(worker: WorkerBuilder, egress: &Model, folder: &std::path::Path) -> WorkerBuilder {
     let token = folder.join("token");
     fs::write(&token, "of-the-egress\n").unwrap();
     // The scripted model serves one address only, so one provider is reachable and the other is not.

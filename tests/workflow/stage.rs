@@ -150,7 +150,9 @@ impl Stage {
 
     /// Answers the question of a workflow.
     pub(crate) async fn answer(&self, task: &str, text: &str) {
-        self.call("workflow.resume", json!({ "task_id": task, "input": text })).await;
+        let asked = self.workflow(task).await["question_id"].clone();
+        let answer = json!({ "task_id": task, "input": text, "question_id": asked });
+        self.call("workflow.resume", answer).await;
     }
 
     pub(crate) async fn task_status(&self, task: &str) -> String {

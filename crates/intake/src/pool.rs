@@ -162,10 +162,16 @@ impl<W: Workload> Pool<W> {
                 () = stop.cancelled() => return,
                 // Cancel-safe: a change stays unseen until it is received. An error means that the client is
                 // gone.
-                Ok(()) = self.connections.changed() => self.on_reconnect(puller, work).await,
+                Ok(()) = self.connections.changed() => {
+                    info!(kind = %self.options.kind, "Reconnected; pulling again.");
+                    self.reopen(puller, work).await;
+                }
                 // Cancel-safe: only observes. A pull request that is open when the gate closes would still
                 // bring messages.
-                () = gate.wait_closed(), if !may_request => self.on_reconnect(puller, work).await,
+                () = gate.wait_closed(), if !may_request => {
+                    info!(kind = %self.options.kind, "Pulling stopped; open request withdrawn.");
+                    self.reopen(puller, work).await;
+                }
                 // Cancel-safe: a finished task stays in the set until it is joined.
                 Some(joined) = self.tasks.join_next(), if !self.tasks.is_empty() => self.on_joined(joined),
                 // Cancel-safe: a message not yet yielded stays in the subscription.
@@ -258,12 +264,12 @@ impl<W: Workload> Pool<W> {
         Delivery::accept(&self.context, message, slot)
     }
 
-    async fn on_reconnect<R, F>(&mut self, puller: &mut Puller, work: &R)
+    /// Withdraws the open request and works on what it brought until then.
+    async fn reopen<R, F>(&mut self, puller: &mut Puller, work: &R)
     where
         R: Fn(Delivery<W>) -> F,
         F: Future<Output = ()> + Send + 'static,
     {
-        info!(kind = %self.options.kind, "Reconnected; pulling again.");
         match puller.reopen().await {
             Ok(mut old) => {
                 let read_to_its_end = timeout(DRAIN_TIMEOUT, async {
@@ -292,7 +298,7 @@ impl<W: Workload> Pool<W> {
     {
         self.on_failure("the subscription was closed");
         tokio::time::sleep(MAX_PAUSE).await;
-        self.on_reconnect(puller, work).await;
+        self.reopen(puller, work).await;
     }
 
     fn on_success(&mut self) {

@@ -134,7 +134,7 @@ impl Client {
             async move { self.0.send(&connection, request).await }
         };
         let result = self.with_timeout(self.0.with_retry(may_repeat, send)).await?;
-        Reply::from_result(result, self.0.max_result_bytes)
+        Ok(Reply::from_result(result, self.0.max_result_bytes))
     }
 
     async fn with_timeout<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {

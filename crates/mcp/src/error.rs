@@ -12,7 +12,7 @@ pub enum Error {
     /// HTTP 401: the server rejected the token.
     #[error("the MCP server rejected the token: {0}")]
     Unauthorized(String),
-    /// The server rejected the request: a JSON-RPC error, HTTP 403 or 413, or a result marked as a rejection.
+    /// The server rejected the request: a JSON-RPC error, or HTTP 403 or 413.
     #[error("the MCP server rejected the request: {message}")]
     Rejected {
         /// The code of the JSON-RPC error, or the HTTP status.

@@ -4,8 +4,6 @@
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 use serde_json::Value;
 
-use crate::{Error, error::sanitize};
-
 /// The result of a tool call, success or failure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reply {
@@ -20,7 +18,9 @@ pub struct Reply {
 }
 
 impl Reply {
-    pub(crate) fn from_result(result: CallToolResult, max_bytes: usize) -> Result<Self, Error> {
+    /// Reads a result. Nothing in it counts as a rejection: a gateway rejects a call with an error of the
+    /// protocol, and passes on results as the servers behind it wrote them.
+    pub(crate) fn from_result(result: CallToolResult, max_bytes: usize) -> Self {
         let is_error = result.is_error.unwrap_or(false);
         let structured = result.structured_content;
         let json = structured.as_ref().map(Value::to_string);
@@ -30,14 +30,9 @@ impl Reply {
         {
             text.clone_from(json);
         }
-        let code = |value: Option<&Value>| value.and_then(Value::as_str) == Some("rejected");
-        let meta = result.meta.as_ref().and_then(|meta| meta.0.get("code"));
-        if is_error && (code(meta) || code(structured.as_ref().and_then(|value| value.get("code")))) {
-            return Err(Error::Rejected { code: None, message: sanitize(&text) });
-        }
         let cut = cut(&mut text, max_bytes);
         let fits = json.is_none_or(|json| json.len() <= max_bytes);
-        Ok(Self { text, structured: structured.filter(|_| fits), is_error, truncated: cut || !fits })
+        Self { text, structured: structured.filter(|_| fits), is_error, truncated: cut || !fits }
     }
 }
 
@@ -84,53 +79,43 @@ mod tests {
 
     use super::*;
 
-    fn read(result: CallToolResult, max_bytes: usize) -> Reply {
-        Reply::from_result(result, max_bytes).expect("not a rejection")
-    }
-
     #[test]
     fn text_is_cut_at_a_character_boundary() {
-        let reply = read(CallToolResult::success(vec![ContentBlock::text("aéé")]), 4);
+        let reply = Reply::from_result(CallToolResult::success(vec![ContentBlock::text("aéé")]), 4);
         assert_eq!((reply.text.as_str(), reply.truncated), ("aé", true));
     }
 
     #[test]
     fn content_that_is_not_text_is_described() {
         let content = vec![ContentBlock::text("look:"), ContentBlock::image("AAAAAA==", "image/png")];
-        assert_eq!(read(CallToolResult::success(content), 100).text, "look:\n[image image/png, 4 bytes]");
+        let reply = Reply::from_result(CallToolResult::success(content), 100);
+        assert_eq!(reply.text, "look:\n[image image/png, 4 bytes]");
     }
 
     #[test]
     fn structured_content_without_text_is_also_used_as_text() {
         let mut result = CallToolResult::default();
         result.structured_content = Some(json!({"id": 7}));
-        let reply = read(result.clone(), 100);
+        let reply = Reply::from_result(result.clone(), 100);
         assert_eq!(
             (reply.text.as_str(), reply.structured, reply.truncated),
             (r#"{"id":7}"#, Some(json!({"id": 7})), false)
         );
-        let reply = read(result, 3);
+        let reply = Reply::from_result(result, 3);
         assert_eq!((reply.text.as_str(), reply.structured, reply.truncated), (r#"{"i"#, None, true));
     }
 
     #[test]
-    fn a_failure_marked_as_rejection_is_one() {
-        let mut by_structure = CallToolResult::error(vec![ContentBlock::text("not yours\n")]);
+    fn a_result_is_no_rejection_whatever_the_server_wrote_into_it() {
+        let mut by_structure = CallToolResult::error(vec![ContentBlock::text("not yours")]);
         by_structure.structured_content = Some(json!({"code": "rejected"}));
         let mut by_meta = CallToolResult::error(vec![ContentBlock::text("not yours")]);
         let mut meta = MetaObject::default();
         meta.0.insert("code".to_owned(), json!("rejected"));
-        by_meta.meta = Some(meta.clone());
+        by_meta.meta = Some(meta);
         for result in [by_structure, by_meta] {
-            let error = Reply::from_result(result, 100).expect_err("a rejection");
-            assert!(
-                matches!(&error, Error::Rejected { code: None, message } if message == "not yours"),
-                "{error:?}"
-            );
+            let reply = Reply::from_result(result, 100);
+            assert_eq!((reply.text.as_str(), reply.is_error), ("not yours", true));
         }
-        // Only an error result can be a rejection.
-        let mut fine = CallToolResult::success(vec![ContentBlock::text("fine")]);
-        fine.meta = Some(meta);
-        assert_eq!(read(fine, 100).text, "fine");
     }
 }

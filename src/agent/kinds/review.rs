@@ -14,6 +14,7 @@ use crate::{
         ledger::Lane,
         review_rules::{self, Verified},
         session::Session,
+        verification::NotVerified,
         workflow_outputs::{DraftReview, LAST_REVIEW_PROMPT, REVIEW_PROMPT},
     },
     context::{escape_template_marks, estimate_bytes, quote_lines},
@@ -32,7 +33,7 @@ pub(in crate::agent) async fn work(session: &mut Session<'_>, review: &Review) -
     if let Some(decided) = review_rules::decide_without_model(review) {
         return Ok(reviewed(review, decided));
     }
-    let verified = verify(session, review).await;
+    let verified = verify(session, review).await?;
     let options = StructuredOptions {
         hint: Hint::Strong,
         timeout: session.resources.settings.think_timeout,
@@ -49,10 +50,10 @@ pub(in crate::agent) async fn work(session: &mut Session<'_>, review: &Review) -
 
 /// Has an analyst verify what a step left, if it succeeded and there are criteria: the failure of a step
 /// needs no verification.
-async fn verify(session: &Session<'_>, review: &Review) -> Verified {
+async fn verify(session: &Session<'_>, review: &Review) -> Result<Verified, WorkError> {
     let criteria = review.effective_criteria();
     if review.result.outcome == StepOutcome::Failed || criteria.is_empty() {
-        return Verified::NotAsked;
+        return Ok(Verified::NotAsked);
     }
     let verify = Verify {
         task_id: review.task_id.clone(),
@@ -62,9 +63,10 @@ async fn verify(session: &Session<'_>, review: &Review) -> Verified {
         policy: None,
     };
     match session.verify_result(verify).await {
-        Ok(Findings { error: Some(error), .. }) => Verified::Absent(error.message),
-        Ok(found) => Verified::Found(found.findings),
-        Err(why) => Verified::Absent(why),
+        Ok(Findings { error: Some(error), .. }) => Ok(Verified::Absent(error.message)),
+        Ok(found) => Ok(Verified::Found(found.findings)),
+        Err(NotVerified::Because(why)) => Ok(Verified::Absent(why)),
+        Err(NotVerified::CallFailed(error)) => Err(error),
     }
 }
 

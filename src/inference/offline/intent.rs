@@ -138,10 +138,13 @@ fn parse(asked: &Asked<'_>, request: &Request<'_>) -> Option<Vec<ToolCall>> {
         let can_ask = request.tools.iter().any(|function| function.name == ASK_USER);
         can_ask.then(|| vec![call(0, ASK_USER, &json!({ "question": question }))])
     };
-    let (named, rest) = match command.function {
-        RUN => split_task(rest),
+    let (named, question, rest) = match command.function {
+        RUN => {
+            let (task, rest) = split_task(rest);
+            (task, None, rest)
+        }
         RESUME => split_answer(rest),
-        _ => (None, rest),
+        _ => (None, None, rest),
     };
     let is_tests = TESTS.contains(&beginning);
     let task = asked.task.or(named).map(|task| task.trim_matches(is_padding));
@@ -168,6 +171,9 @@ fn parse(asked: &Asked<'_>, request: &Request<'_>) -> Option<Vec<ToolCall>> {
         let mut arguments = arguments(command.function, &parameters, text, task, request);
         if !criteria.is_empty() {
             arguments.insert("acceptance_criteria".to_owned(), json!(criteria));
+        }
+        if let Some(question) = question {
+            arguments.insert("question_id".to_owned(), json!(question));
         }
         call(number, command.function, &Value::Object(arguments))
     });
@@ -198,14 +204,17 @@ fn split_task(rest: &str) -> (Option<&str>, &str) {
     if is_one_word { (Some(task), command.trim_matches(is_padding)) } else { (None, rest) }
 }
 
-/// Splits `TASK: TEXT` into the task and the answer to the question of its workflow.
-fn split_answer(rest: &str) -> (Option<&str>, &str) {
-    match rest.split_once(':') {
-        Some((task, text)) if !task.trim().contains(char::is_whitespace) => {
-            (Some(task.trim_matches(is_padding)), text.trim())
-        }
-        _ => (None, rest),
+/// Splits `TASK: TEXT`, or `TASK #QUESTION: TEXT`, into the task, the id of the question of its workflow, and
+/// the answer.
+fn split_answer(rest: &str) -> (Option<&str>, Option<&str>, &str) {
+    let Some((named, text)) = rest.split_once(':') else { return (None, None, rest) };
+    let mut words = named.split_whitespace();
+    let (task, question) = (words.next(), words.next());
+    let id = question.and_then(|question| question.strip_prefix('#'));
+    if task.is_none() || question.is_some() != id.is_some() || words.next().is_some() {
+        return (None, None, rest);
     }
+    (task.map(|task| task.trim_matches(is_padding)), id, text.trim())
 }
 
 /// Returns the call that follows the results of earlier calls: a goal to be done is first a task, whose

@@ -72,7 +72,10 @@ fn render_workflow(content: &str) -> Option<String> {
         _ => format!("The workflow of `{task}` is {status}."),
     };
     if let Some(question) = word("question") {
-        out.push_str(&format!("\n\n{}\n\nAnswer with “answer {task}: TEXT”.", question.trim_end()));
+        // An approval names the question that was shown.
+        let id = word("question_id").filter(|_| word("waiting_for") == Some("approval"));
+        let id = id.map(|id| format!(" #{id}")).unwrap_or_default();
+        out.push_str(&format!("\n\n{}\n\nAnswer with “answer {task}{id}: TEXT”.", question.trim_end()));
     } else if let Some(why) = word("waiting_because") {
         out.push_str(&format!(" It {why}."));
     }
@@ -131,6 +134,11 @@ mod tests {
             (
                 json!({ "status": "waiting", "question": "Which colour?", "waiting_because": "waits" }),
                 "waits for a person.\n\nWhich colour?\n\nAnswer with “answer paint-it: TEXT”.",
+            ),
+            (
+                json!({ "status": "waiting", "waiting_for": "approval", "question": "May it run?",
+                        "question_id": "i-1" }),
+                "\n\nMay it run?\n\nAnswer with “answer paint-it #i-1: TEXT”.",
             ),
             (json!({ "status": "failed", "error": "no paint" }), "has failed. The reason: no paint"),
             (json!({ "status": "done", "summary": "All blue." }), "is done.\n\nAll blue."),

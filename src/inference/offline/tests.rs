@@ -34,6 +34,7 @@ fn request<'m>(messages: &'m [Message], tools: &[&str]) -> Request<'m> {
         max_tokens: None,
         hint: Hint::Usual,
         lease: None,
+        permit: None,
     }
 }
 
@@ -280,7 +281,10 @@ async fn goal_becomes_a_task_whose_workflow_is_started() {
     let call = answer("Answer paint-it: in blue: all of it", &tools).await.calls.remove(0);
     let arguments: serde_json::Value = serde_json::from_str(&call.arguments).unwrap();
     assert_eq!(arguments, json!({ "task_id": "paint-it", "input": "in blue: all of it" }));
-    for other in ["answer me this", "do you know?", "start a new project"] {
+    let call = answer("answer paint-it #i-1: yes", &tools).await.calls.remove(0);
+    let arguments: serde_json::Value = serde_json::from_str(&call.arguments).unwrap();
+    assert_eq!(arguments, json!({ "task_id": "paint-it", "input": "yes", "question_id": "i-1" }));
+    for other in ["answer me this", "answer me this: no", "do you know?", "start a new project"] {
         assert!(answer(other, &tools).await.calls.is_empty(), "{other}");
     }
 }
