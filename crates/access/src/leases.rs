@@ -26,6 +26,8 @@ const TRUST_KEY_FOR: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Leases {
     mode: LeaseMode,
+    /// `leases.lifetime`: the clock of another gateway may be ahead by less than that.
+    lifetime: Duration,
     /// Texts whose signature is valid. Only leases of trusted keys are kept.
     verified: Mutex<HashMap<String, Lease>>,
     /// The key with which this gateway signs.
@@ -37,7 +39,7 @@ pub struct Leases {
 
 impl Leases {
     /// Registers the key with which this gateway signs, so that all gateways on the store accept its leases.
-    pub async fn open(store: &Store, mode: LeaseMode, key: &str) -> Result<Self, DbErr> {
+    pub async fn open(store: &Store, mode: LeaseMode, lifetime: Duration, key: &str) -> Result<Self, DbErr> {
         let row = lease_key::Model { key: key.to_owned(), created_at: clock::now() };
         let write = store.write().await?;
         let insert = lease_key::Entity::insert(lease_key::ActiveModel::from(row));
@@ -51,6 +53,7 @@ impl Leases {
         clock::latest(newest.flatten().unwrap_or_default());
         Ok(Self {
             mode,
+            lifetime,
             verified: Mutex::default(),
             own_key: key.to_owned(),
             trusted: Mutex::default(),
@@ -69,7 +72,7 @@ impl Leases {
         let Ok(profile) = profile else { return Ok(LeaseStanding::Unknown) };
         // The signed text leaves out `default`.
         let lease = Lease { profile, ..lease };
-        let now = clock::of_leases();
+        let now = clock::of_signed_lease(lease.not_before, self.lifetime);
         Ok(LeaseStanding::at(lease, now, row.renewable_until, row.revoked_at.is_some()))
     }
 

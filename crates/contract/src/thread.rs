@@ -33,7 +33,8 @@ pub const MAX_UNSENT: u64 = 50;
 /// How long after its handoff was published an open turn is listed by `thread.turn.unsent` again. After that,
 /// it is listed each time its age has doubled, at least every hour.
 pub const RESEND_AFTER_SECONDS: u64 = 5 * 60;
-/// How long a request without a key of its own can be joined by its retry.
+/// How long a request without a key of its own can be joined by its retry after it was made, and after its
+/// turn ended. While its turn is open it can always be joined.
 pub const JOIN_WINDOW_SECONDS: u64 = 15 * 60;
 /// The same for a request whose answer was delivered. It may be lost on the way to the client, which then
 /// repeats its request soon; later the client asks the same again.
@@ -138,10 +139,14 @@ pub struct BeginTurn {
     /// is not found.
     pub key_id: String,
     /// A thread id of the user, or a name that the client chose. Without it, the thread whose messages of the
-    /// user are those before the last one, or a new thread.
+    /// user are those before the last one, or a new thread. A thread that waits for the answer to a question
+    /// is found only by a request that repeats the question.
     #[serde(default)]
     #[schemars(length(max = MAX_NAME_BYTES))]
     pub thread: Option<String>,
+    /// Whether the request begins a new thread without a name, also if it repeats what another one says.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_new_thread: bool,
     /// Names the request: a second one of the user with the same API key and the same name is the same
     /// request.
     #[serde(default)]
@@ -151,7 +156,7 @@ pub struct BeginTurn {
     #[schemars(length(equal = 64))]
     pub body_hash: String,
     /// Whether this is a retry: it joins the user's last request with the same API key, thread and body, if
-    /// there was one recently.
+    /// that was made recently, has no answer yet, or got its answer recently.
     #[serde(default)]
     pub is_retry: bool,
     /// When a request that is no retry was received. It joins the turn of its own retry, which may have
@@ -265,7 +270,8 @@ tool!("thread.turn.leave": LeaveTurn => LeftTurn);
 ///
 /// Open turns that were published five minutes ago are among them, with their `sent_at`: the handoff or
 /// its answer may be lost with a stream that was restored from an older backup. A turn that is cancelled is
-/// not among them: its handoff is in `cancels`, again and again until the turn has its answer.
+/// not among them: its handoff is in `cancels`, again and again until the turn has its answer. An hour after
+/// workers refuse its handoff as too old, an open turn ends as failed, or as cancelled if it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListUnsent {

@@ -1,26 +1,22 @@
 //! Issues, renews and revokes leases in the store, for tools and for administrators.
 
+mod revoke;
+
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use contract::lease::{Issue, Issued, MAX_TOOLS};
 use nkeys::KeyPair;
 use policy::{AgentKind, Lease, MemoryProfile};
 use sea_orm::{
-    ActiveModelTrait,
-    ActiveValue::Set,
-    ColumnTrait, DatabaseExecutor, EntityTrait, QueryFilter, QueryOrder, QuerySelect,
-    sea_query::{Expr, SimpleExpr},
+    ActiveModelTrait, ActiveValue::Set, ColumnTrait, DatabaseExecutor, EntityTrait, QueryFilter, QueryOrder,
+    QuerySelect,
 };
-use subjects::{
-    ScopeId,
-    lease::{REVOKED_SUBJECT, Revoked},
-    streams,
-};
+use subjects::ScopeId;
 use uuid::Uuid;
 
 use crate::{ToolError, arguments::check, profiles};
 use store::{
-    NewMessage, Outbox, clock,
+    Outbox, clock,
     entity::{lease, project, task},
 };
 
@@ -53,11 +49,57 @@ impl LeaseIssuer {
         db: &DatabaseExecutor<'_>,
         new: NewLease,
     ) -> Result<(lease::Model, Issued), ToolError> {
-        let profile = match &new.lease.user_id {
-            Some(user) => profiles::of_user(db, user.as_str()).await?,
-            None => None,
-        };
+        let profile = profile_of(db, &new.lease).await?;
         self.issue_with(db, new, profile).await
+    }
+
+    /// Issues a lease for a handoff like [`Self::issue`], or signs one again that was issued for the same and
+    /// can be renewed for long enough. So a handoff that waits to be published has few leases.
+    pub(super) async fn issue_for_handoff(
+        &self,
+        db: &DatabaseExecutor<'_>,
+        new: NewLease,
+    ) -> Result<Issued, ToolError> {
+        let profile = profile_of(db, &new.lease).await?;
+        let same = self.find_same(db, &new.lease, profile.as_ref()).await?;
+        let Some(row) = same else {
+            return Ok(self.issue_with(db, new, profile).await?.1);
+        };
+        // They may be another user's by now.
+        check_owners(db, &new.lease, &row.user_id).await?;
+        self.sign(&row)
+    }
+
+    /// Returns the last lease of the wanted handoff if it is for the same and was not revoked, and at least
+    /// half of the time in which it can be renewed is left.
+    async fn find_same(
+        &self,
+        db: &DatabaseExecutor<'_>,
+        wanted: &Issue,
+        profile: Option<&MemoryProfile>,
+    ) -> Result<Option<lease::Model>, ToolError> {
+        let Some(handoff) = &wanted.handoff_id else { return Ok(None) };
+        let half = i64::try_from(self.renewable_for.as_micros() / 2).unwrap_or(i64::MAX);
+        let last = lease::Entity::find()
+            .filter(lease::Column::HandoffId.eq(handoff.as_str()))
+            .filter(lease::Column::Agent.eq(wanted.agent.as_str()))
+            .filter(lease::Column::ParentId.is_null())
+            .filter(lease::Column::RevokedAt.is_null())
+            .filter(lease::Column::RenewableUntil.gt(clock::of_leases().saturating_add(half)))
+            .order_by_desc(lease::Column::IssuedAt)
+            .one(db)
+            .await?;
+        let ids = [&wanted.user_id, &wanted.project_id, &wanted.task_id, &wanted.run_id, &wanted.job_id];
+        let ids = ids.map(|id| id.as_ref().map(ScopeId::as_str));
+        let is_same = |row: &lease::Model| {
+            let of_row = [&row.project_id, &row.task_id, &row.run_id, &row.job_id].map(Option::as_deref);
+            ids[0] == Some(&*row.user_id)
+                && ids[1..] == of_row
+                && row.profile.as_deref() == profile.map(MemoryProfile::as_str)
+                && row.tools.is_none()
+                && wanted.tools.is_none()
+        };
+        Ok(last.filter(is_same))
     }
 
     /// Stores a new lease with a memory profile and returns it with its row. If the lease under which it is
@@ -172,88 +214,6 @@ impl LeaseIssuer {
         let lease = Lease { node, holder, audit_quota, local, rules, ..to_lease(&row)? };
         Ok((expires_at, self.sign_lease(&row, lease)?))
     }
-
-    /// Revokes a lease and those that were issued under it, and reports each. Returns how many were not
-    /// revoked before.
-    pub async fn revoke(
-        &self,
-        db: &DatabaseExecutor<'_>,
-        id: &str,
-        now: i64,
-        by: &str,
-    ) -> Result<u64, ToolError> {
-        // The lease first: nothing is issued under it any more, so the next statement finds all.
-        let mut revoked = self.revoke_where(db, lease::Column::Id.eq(id), now, by).await?;
-        let mut parents = vec![id.to_owned()];
-        // A manager's lease, that of a job, and that of the job's node: there is an end to it.
-        while !parents.is_empty() {
-            let children = lease::Column::ParentId.is_in(std::mem::take(&mut parents));
-            let found = lease::Entity::find().filter(children.clone()).select_only();
-            parents = found.column(lease::Column::Id).into_tuple().all(db).await?;
-            revoked += self.revoke_where(db, children, now, by).await?;
-        }
-        Ok(revoked)
-    }
-
-    /// Revokes the leases of a handoff and those that were issued under them, as [`Self::revoke`].
-    pub(super) async fn revoke_of_handoff(
-        &self,
-        db: &DatabaseExecutor<'_>,
-        handoff: &str,
-        now: i64,
-        by: &str,
-    ) -> Result<u64, ToolError> {
-        let found = lease::Entity::find()
-            .select_only()
-            .column(lease::Column::Id)
-            .filter(lease::Column::HandoffId.eq(handoff))
-            .filter(lease::Column::RevokedAt.is_null())
-            .order_by_asc(lease::Column::Id);
-        let ids: Vec<String> = found.into_tuple().all(db).await?;
-        let mut revoked = 0;
-        for id in ids {
-            revoked += self.revoke(db, &id, now, by).await?;
-        }
-        Ok(revoked)
-    }
-
-    async fn revoke_where(
-        &self,
-        db: &DatabaseExecutor<'_>,
-        these: SimpleExpr,
-        now: i64,
-        by: &str,
-    ) -> Result<u64, ToolError> {
-        let valid = lease::Entity::find().filter(these).filter(lease::Column::RevokedAt.is_null());
-        let rows = valid.lock_exclusive().all(db).await?;
-        if rows.is_empty() {
-            return Ok(0);
-        }
-        let revoked = lease::Entity::update_many()
-            .col_expr(lease::Column::RevokedAt, Expr::value(now))
-            .col_expr(lease::Column::RevokedBy, Expr::value(by))
-            .filter(lease::Column::Id.is_in(rows.iter().map(|row| &row.id)))
-            .exec(db)
-            .await?;
-        for row in &rows {
-            self.outbox.add(db, report(row, now, by)).await?;
-        }
-        Ok(revoked.rows_affected)
-    }
-}
-
-/// Returns the message that a lease was revoked.
-fn report(row: &lease::Model, now: i64, by: &str) -> NewMessage {
-    let revoked = Revoked {
-        lease_id: row.id.clone(),
-        agent: row.agent.clone(),
-        user_id: row.user_id.clone(),
-        handoff_id: row.handoff_id.clone(),
-        revoked_at: clock::text(now),
-        revoked_by: by.to_owned(),
-    };
-    let (subject, body) = (REVOKED_SUBJECT.to_owned(), subjects::encode_json_text(&revoked));
-    NewMessage::new(streams::EVENTS, subject, revoked.message_id(), body)
 }
 
 /// Returns the lease that a row describes, not signed yet and bound to no node.
@@ -294,6 +254,14 @@ pub(super) async fn lock_valid(db: &DatabaseExecutor<'_>, id: &str) -> Result<le
     found.filter(is_valid).ok_or_else(|| ToolError::not_found("lease", id))
 }
 
+/// Returns the memory profile that the user of a wanted lease has, if any.
+async fn profile_of(db: &DatabaseExecutor<'_>, wanted: &Issue) -> Result<Option<MemoryProfile>, ToolError> {
+    match &wanted.user_id {
+        Some(user) => profiles::of_user(db, user.as_str()).await,
+        None => Ok(None),
+    }
+}
+
 /// Fails if the task or the project belongs to another user. What does not exist yet is checked with every
 /// call.
 async fn check_owners(db: &DatabaseExecutor<'_>, wanted: &Issue, user: &str) -> Result<(), ToolError> {
@@ -307,7 +275,7 @@ async fn check_owners(db: &DatabaseExecutor<'_>, wanted: &Issue, user: &str) -> 
     };
     for (what, owner) in [("task", task), ("project", project)] {
         if owner.is_some_and(|owner| owner != user) {
-            return Err(ToolError::Invalid(format!("the {what} belongs to another user than {user}")));
+            return Err(ToolError::Invalid(format!("the {what} belongs to a user other than {user}")));
         }
     }
     Ok(())

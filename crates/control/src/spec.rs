@@ -55,6 +55,7 @@ pub trait BuiltInTool:
     fn complete(
         _store: &Store,
         _sandboxes: &Sandboxes,
+        _leases: &LeaseIssuer,
         _input: Self,
         output: Value,
     ) -> impl Future<Output = Result<Value, ToolError>> + Send {
@@ -98,7 +99,9 @@ impl Context<'_> {
 type Run =
     Box<dyn for<'a> Fn(&'a Context<'a>, Value) -> BoxFuture<'a, Result<Value, ToolError>> + Send + Sync>;
 
-type Complete = Box<dyn for<'a> Fn(&'a Store, &'a Sandboxes, Value, Value) -> Completing<'a> + Send + Sync>;
+type Complete = Box<
+    dyn for<'a> Fn(&'a Store, &'a Sandboxes, &'a LeaseIssuer, Value, Value) -> Completing<'a> + Send + Sync,
+>;
 
 type Completing<'a> = BoxFuture<'a, Result<Value, ToolError>>;
 
@@ -132,10 +135,10 @@ impl Entry {
             }
             .boxed()
         });
-        let complete: Complete = Box::new(|store, sandboxes, arguments, output| {
+        let complete: Complete = Box::new(|store, sandboxes, leases, arguments, output| {
             async move {
                 match serde_json::from_value(arguments) {
-                    Ok(input) => T::complete(store, sandboxes, input, output).await,
+                    Ok(input) => T::complete(store, sandboxes, leases, input, output).await,
                     Err(_) => Ok(output),
                 }
             }
@@ -170,11 +173,12 @@ impl Entry {
         &self,
         store: &Store,
         sandboxes: &Sandboxes,
+        leases: &LeaseIssuer,
         arguments: Map<String, Value>,
         output: Value,
     ) -> Result<Value, ToolError> {
         match &self.complete {
-            Some(complete) => complete(store, sandboxes, Value::Object(arguments), output).await,
+            Some(complete) => complete(store, sandboxes, leases, Value::Object(arguments), output).await,
             None => Ok(output),
         }
     }

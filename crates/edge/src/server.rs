@@ -22,7 +22,7 @@ use tracing::debug;
 use crate::{Answer, Call, Session, pass_on};
 
 /// The code with which the gateway denies, too.
-const DENIED: ErrorCode = ErrorCode(-32003);
+const DENIED: ErrorCode = ErrorCode(policy::DENIED_CODE);
 /// How long the tools of the gateway are not asked for again.
 const KEEP_TOOLS_FOR: Duration = Duration::from_secs(30);
 

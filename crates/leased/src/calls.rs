@@ -33,15 +33,18 @@ pub async fn under_lease<T, F: Future<Output = Result<T, mcp::Error>>>(
     let mut text = fresh(client, held).await?;
     for _ in 0..MAX_RENEWALS {
         match send(Some(text)).await {
-            Err(mcp::Error::Rejected { message, .. })
-                if message == policy::Denial::ExpiredLease.to_string() =>
-            {
-                text = renew(client, held).await?;
-            }
+            Err(error) if is_expired(&error) => text = renew(client, held).await?,
             sent => return sent,
         }
     }
     send(Some(text)).await
+}
+
+/// Returns whether the gateway denied a call because its lease has expired.
+fn is_expired(error: &mcp::Error) -> bool {
+    let denied = i64::from(policy::DENIED_CODE);
+    matches!(error, mcp::Error::Rejected { code: Some(code), message }
+        if *code == denied && *message == policy::Denial::ExpiredLease.to_string())
 }
 
 /// Returns the text of a lease, renewed if it is about to expire.
@@ -99,6 +102,8 @@ pub async fn keep_renewed(client: &Client, held: &HeldLease) -> Infallible {
             tokio::time::sleep(waits.next_delay().unwrap_or(MAX_RENEWAL_PAUSE)).await;
         } else {
             waits.reset();
+            // A lease with little left is over again at once.
+            tokio::time::sleep(MIN_RENEWAL_PAUSE).await;
         }
     }
 }

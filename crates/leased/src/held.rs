@@ -2,14 +2,14 @@
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use policy::{InvalidLease, Lease};
 use time::OffsetDateTime;
 
 /// A lease is renewed when less than this part of its lifetime is left.
-const RENEW_BELOW: i64 = 3;
+const RENEW_BELOW: u32 = 3;
 
 /// The lease of one handoff or job. Its content does not change; its text does, with every renewal.
 #[derive(Debug)]
@@ -24,14 +24,21 @@ pub struct HeldLease {
 struct Current {
     text: Arc<str>,
     lifetime: Duration,
-    expires_at: i64,
+    /// How much of the lifetime was left on receipt.
+    left: Duration,
+    received: Instant,
+    /// When it was received, by the clock of this machine in microseconds since 1970.
+    received_at: i64,
 }
 
 impl HeldLease {
     /// Reads the signed text of a lease, without verifying it.
     pub fn read(text: &str) -> Result<Self, InvalidLease> {
         let lease = Lease::read_unverified(text)?;
-        let current = Current::new(text, lease.not_before, lease.expires_at);
+        // It may have waited in a queue. A clock that is wrong costs one renewal more, or a call that is made
+        // again.
+        let left = micros(lease.expires_at.saturating_sub(now()));
+        let current = Current::new(text, &lease, left);
         Ok(Self { lease, current: current.into(), renewing: tokio::sync::Mutex::new(()) })
     }
 
@@ -43,21 +50,19 @@ impl HeldLease {
     /// Returns whether the lease has to be renewed before it is used.
     pub fn is_due(&self) -> bool {
         let current = self.lock();
-        let margin = i64::try_from(current.lifetime.as_micros()).unwrap_or(i64::MAX) / RENEW_BELOW;
-        now() >= current.expires_at.saturating_sub(margin)
+        current.left() <= current.lifetime / RENEW_BELOW
     }
 
     /// Returns how long it takes until half of the lifetime is over; zero if it is.
     pub fn until_half_life(&self) -> Duration {
         let current = self.lock();
-        let left = u64::try_from(current.expires_at.saturating_sub(now())).unwrap_or_default();
-        Duration::from_micros(left).saturating_sub(current.lifetime / 2)
+        current.left().saturating_sub(current.lifetime / 2)
     }
 
     /// Replaces the text by a renewed one. One that cannot be read is ignored.
     pub(crate) fn replace(&self, text: &str) {
         if let Ok(renewed) = Lease::read_unverified(text) {
-            *self.lock() = Current::new(text, now(), renewed.expires_at);
+            *self.lock() = Current::new(text, &renewed, Duration::MAX);
         }
     }
 
@@ -68,10 +73,25 @@ impl HeldLease {
 }
 
 impl Current {
-    fn new(text: &str, from: i64, expires_at: i64) -> Self {
-        let lifetime = u64::try_from(expires_at.saturating_sub(from)).unwrap_or_default();
-        Self { text: text.into(), lifetime: Duration::from_micros(lifetime), expires_at }
+    /// The lifetime is what the gateway's clock says. It counts from receipt, since the clock of this machine
+    /// may differ.
+    fn new(text: &str, lease: &Lease, left: Duration) -> Self {
+        let lifetime = micros(lease.expires_at.saturating_sub(lease.not_before));
+        let (left, received) = (left.min(lifetime), Instant::now());
+        Self { text: text.into(), lifetime, left, received, received_at: now() }
     }
+
+    /// Returns how much of the lifetime is left. The time that passed by the clock counts too, since the
+    /// other one may stand still while the machine sleeps.
+    fn left(&self) -> Duration {
+        let by_clock = micros(now().saturating_sub(self.received_at));
+        self.left.saturating_sub(self.received.elapsed().max(by_clock))
+    }
+}
+
+/// Returns a difference of two times; none if it is negative.
+fn micros(difference: i64) -> Duration {
+    Duration::from_micros(u64::try_from(difference).unwrap_or_default())
 }
 
 /// Returns the current time in microseconds since 1970.

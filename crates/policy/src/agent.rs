@@ -95,6 +95,24 @@ impl Agent {
     }
 }
 
+/// What a call does to the lease under which it is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ToOwnLease {
+    Nothing,
+    Renew,
+    GiveBack,
+}
+
+impl ToOwnLease {
+    pub(super) fn of(tool: &str) -> Self {
+        match tool {
+            "lease.renew" => Self::Renew,
+            "lease.revoke" => Self::GiveBack,
+            _ => Self::Nothing,
+        }
+    }
+}
+
 /// An agent that presented a token the gateway issued, with the lease and the memory profile of the call.
 /// The profile is that of the token if it is bound to one, otherwise that of the lease if it names one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,12 +139,13 @@ impl Caller {
     }
 
     /// Returns what token and lease confine the caller to, or why they permit nothing. `None`: the caller
-    /// acts for the whole system. `ends_or_renews` is for a call that renews an expired lease or
-    /// gives it back.
-    pub(super) fn check_bounds(&self, ends_or_renews: bool) -> Result<Option<Bounds>, Denial> {
+    /// acts for the whole system.
+    pub(super) fn check_bounds(&self, does: ToOwnLease) -> Result<Option<Bounds>, Denial> {
         let lease = match &self.lease {
             LeaseStanding::Valid(lease) => lease,
-            LeaseStanding::Renewable(lease) if ends_or_renews => lease,
+            LeaseStanding::Renewable(lease) if does != ToOwnLease::Nothing => lease,
+            // Given back again, or after somebody else has revoked it.
+            LeaseStanding::Revoked(lease) if does == ToOwnLease::GiveBack => lease,
             LeaseStanding::Absent(mode) if self.agent.needs_lease(*mode) => return Err(Denial::MissingLease),
             LeaseStanding::Absent(_) => return Ok(self.agent.binding().map(Bounds::from)),
             LeaseStanding::Early(_) => return Err(Denial::EarlyLease),

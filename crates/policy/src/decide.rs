@@ -6,11 +6,8 @@ use serde_json::{Map, Value};
 
 use super::{
     AgentKind, Bounds, CallIds, Caller, Denial, Effect, Facts, Lease, Rule, ScopedId, Standing, TaskFacts,
-    Tool, allowlist, tool::Origin, urls,
+    Tool, agent::ToOwnLease, allowlist, tool::Origin, urls,
 };
-
-/// The tools that renew an expired lease and give it back. For every other tool it is worth nothing.
-const FOR_EXPIRED: [&str; 2] = ["lease.renew", "lease.revoke"];
 
 /// Proof that a call was permitted. Only [`decide`] creates it, and running a tool requires it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,7 +66,7 @@ pub fn decide(
 /// if there were no tools. An analyst or a sandbox without a lease gets the empty list.
 pub fn check_listing(standing: &Standing) -> Result<(), Denial> {
     let Standing::Valid(caller) = standing else { return Ok(()) };
-    match caller.check_bounds(false) {
+    match caller.check_bounds(ToOwnLease::Nothing) {
         Err(Denial::MissingLease) if caller.agent.kind() != AgentKind::ProjectManager => Ok(()),
         checked => checked.map(drop),
     }
@@ -88,7 +85,7 @@ pub struct Visible<'a> {
 /// pass.
 pub fn check_visible<'a>(standing: &'a Standing, tool: Option<&'a Tool>) -> Result<Visible<'a>, Denial> {
     let caller = standing.valid_caller()?;
-    let bounds = caller.check_bounds(tool.is_some_and(|tool| FOR_EXPIRED.contains(&tool.name.as_str())))?;
+    let bounds = caller.check_bounds(tool.map_or(ToOwnLease::Nothing, |tool| ToOwnLease::of(&tool.name)))?;
     let tool = tool.ok_or(Denial::UnknownTool)?;
     let kind = caller.agent.acts_as();
     if tool.quarantined {
@@ -126,7 +123,7 @@ pub fn check_visible<'a>(standing: &'a Standing, tool: Option<&'a Tool>) -> Resu
 /// valid and belong together. A lease is required, also of an agent that needs none to call tools.
 pub fn check_acting_for<'a>(standing: &'a Standing, facts: &Facts) -> Result<&'a Lease, Denial> {
     let caller = standing.valid_caller()?;
-    let bounds = caller.check_bounds(false)?.ok_or(Denial::MissingLease)?;
+    let bounds = caller.check_bounds(ToOwnLease::Nothing)?.ok_or(Denial::MissingLease)?;
     let lease = caller.lease.lease().ok_or(Denial::MissingLease)?;
     check_ids_within_bounds(&bounds, &CallIds::default(), facts)?;
     Ok(lease)

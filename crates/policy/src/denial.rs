@@ -2,6 +2,9 @@
 
 use super::{MemoryProfile, ScopedId};
 
+/// The JSON-RPC code of a denial, in the range that JSON-RPC reserves for servers.
+pub const DENIED_CODE: i32 = -32_003;
+
 /// Why a call is not permitted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Denial {

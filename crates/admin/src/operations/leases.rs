@@ -2,6 +2,7 @@
 
 use api::{IssuedLease, Lease, LeaseFilter, LeaseState, NewLease};
 use contract::lease::Issue;
+use control::JobBook;
 use sea_orm::{ColumnTrait, Condition, DatabaseExecutor, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 use serde_json::json;
 
@@ -58,17 +59,23 @@ impl Admin {
         Ok(describe(row.ok_or_else(|| Error::not_found("lease", id))?, clock::of_leases()))
     }
 
-    /// Revokes a lease and those that were issued under it. The next call with one of them is denied.
+    /// Revokes a lease and those that were issued under it: the next call with one of them is denied. Has the
+    /// jobs end that were begun for its handoff.
     pub(crate) async fn revoke_lease(&self, actor: &Actor, id: &str) -> Result<Lease, Error> {
         const WHAT: &str = "admin.lease.revoke";
         self.require_admin(actor, WHAT).await?;
         let open = self.begin(actor, WHAT, &json!({ "id": id })).await?;
         let db = DatabaseExecutor::Transaction(&open.write);
-        let revoked = self.leases.revoke(&db, id, clock::now(), &actor.author()).await;
+        let (now, by) = (clock::now(), actor.author());
+        let revoked = self.leases.revoke(&db, id, now, &by).await;
         let revoked = revoked.map_err(|error| convert_tool_error(FIELD, error))?;
         let row = lease::Entity::find_by_id(id).one(&*open.write).await?;
         let row = row.ok_or_else(|| Error::not_found("lease", id))?;
         if revoked > 0 {
+            if let Some(handoff) = &row.handoff_id {
+                let cancelled = JobBook::new(&db, &self.sandboxes, now).cancel_of_handoff(handoff, &by).await;
+                cancelled.map_err(|error| convert_tool_error(FIELD, error))?;
+            }
             self.commit(open).await?;
         }
         Ok(describe(row, clock::of_leases()))

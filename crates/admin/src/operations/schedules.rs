@@ -140,7 +140,7 @@ impl Admin {
     pub(crate) async fn run_schedule(&self, actor: &Actor, id: &str) -> Result<ScheduleRun, Error> {
         let open = self.begin(actor, "admin.schedule.run", &json!({ "id": id })).await?;
         let db = DatabaseExecutor::Transaction(&open.write);
-        let run = book(&db, actor).run_now(id, &self.leases).await.map_err(convert)?;
+        let run = book(&db, actor).run_now(id, &self.leases, &self.sandboxes).await.map_err(convert)?;
         self.commit(open).await?;
         Ok(run)
     }

@@ -108,7 +108,8 @@ impl Admin {
         let open = self.begin(actor, "admin.thread.delete", &json!({ "id": id })).await?;
         let db = DatabaseExecutor::Transaction(&open.write);
         let by = actor.author();
-        let cancels = TurnCanceller { db: &db, leases: &self.leases, now: clock::now(), by: &by };
+        let (leases, sandboxes) = (&self.leases, &self.sandboxes);
+        let cancels = TurnCanceller { db: &db, leases, sandboxes, now: clock::now(), by: &by };
         ThreadBook::new(&db, user).delete(id, cancels).await.map_err(convert)?;
         self.commit(open).await?;
         Ok((thread, not_stopped))

@@ -48,7 +48,7 @@ impl Admin {
             if let Some(owner) = known.and_then(|task| task.user_id)
                 && owner != bound.user
             {
-                let why = format!("the task {} belongs to another user than {}", bound.task, bound.user);
+                let why = format!("the task {} belongs to a user other than {}", bound.task, bound.user);
                 return Err(Error::invalid("task_id", why));
             }
         }

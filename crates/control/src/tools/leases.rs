@@ -92,7 +92,7 @@ impl BuiltInTool for Renew {
 impl BuiltInTool for Revoke {
     const TITLE: &'static str = "Revoke a lease";
     const DESCRIPTION: &'static str = "Revokes a lease and those that were issued under it: the lease of the \
-        call, or one that this agent issued.";
+        call, then without those of other handoffs, or one that this agent issued.";
     const DOES: Does = Does::Write;
 
     async fn run(context: &Context<'_>, input: Self) -> Result<Revoked, ToolError> {
@@ -108,7 +108,12 @@ impl BuiltInTool for Revoke {
         if !is_own && !is_issuer {
             return Err(missing());
         }
-        let revoked = context.leases.revoke(&context.db, &id, context.now, &context.author()).await?;
+        let (db, now, by) = (&context.db, context.now, context.author());
+        let revoked = if own.as_ref() == Some(&row.id) {
+            context.leases.give_back(db, &row, now, &by).await?
+        } else {
+            context.leases.revoke(db, &id, now, &by).await?
+        };
         Ok(Revoked { lease_id: id, revoked })
     }
 }

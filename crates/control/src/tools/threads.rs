@@ -35,6 +35,9 @@ use store::{
     entity::{thread, turn},
 };
 
+/// How long after its handoff is refused an open turn is given up.
+const GIVE_UP_AFTER_US: i64 = 60 * 60 * 1_000_000;
+
 pub(super) fn tools() -> Vec<Entry> {
     vec![
         Entry::of::<BeginTurn>(),
@@ -92,6 +95,12 @@ fn named_id(user: &str, name: &str) -> String {
 /// Returns the time before which a turn cannot be answered any more: its handoff is refused.
 fn answerable_since(context: &Context<'_>) -> i64 {
     context.now.saturating_sub(i64::try_from(ANSWER_RETENTION.as_micros()).unwrap_or(i64::MAX))
+}
+
+/// Returns the time before which an open turn is given up. That is some time before [`answerable_since`]: the
+/// last worker may still be at it, and its answer may be stored late.
+fn given_up_until(context: &Context<'_>) -> i64 {
+    answerable_since(context).saturating_sub(GIVE_UP_AFTER_US)
 }
 
 fn new_id() -> String {

@@ -64,6 +64,29 @@ fn under_lease(agent: Agent, user: &str, task: Option<&str>, job: Option<&str>) 
     Caller { token, agent, lease: LeaseStanding::Valid(lease), profile }
 }
 
+/// A manager under a signed lease.
+pub(crate) fn manager_under(lease: &str) -> Caller {
+    let lease = LeaseStanding::Valid(Lease::read(lease).unwrap());
+    let (token, profile) = ("tok-1".to_owned(), MemoryProfile::default());
+    Caller { token, agent: Agent::Manager, lease, profile }
+}
+
+/// Begins a job of a new task as a manager under a lease, and returns its id.
+pub(crate) async fn job_under(stage: &Stage, lease: &str) -> String {
+    let caller = manager_under(lease);
+    let task = json!({ "title": "one", "user_id": caller.user() });
+    let task = stage.ok("db.task.create", task).await;
+    let run = json!({ "task_id": task["task_id"], "command": ["true"] });
+    let created = stage.call(&caller, "sandbox.run", run).await.unwrap();
+    id_of(&created).to_owned()
+}
+
+/// Returns whether a job was asked to end.
+pub(crate) async fn is_to_end(stage: &Stage, job: &str) -> bool {
+    let found = stage.ok("sandbox.job.get", json!({ "job_id": job })).await;
+    found["cancel_requested_at"].is_string()
+}
+
 async fn job_is_stored_with_its_message_and_a_lease(stage: Stage) {
     let task = task(&stage).await;
     let put = json!({ "task_id": task, "path": "data.csv", "content": "a,b\n" });

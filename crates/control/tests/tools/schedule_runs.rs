@@ -20,6 +20,7 @@ on_both!(
     started_run_outlives_its_schedule,
     job_specification_becomes_a_job_and_no_handoff,
     job_of_a_closed_task_fails,
+    job_after_the_end_of_the_schedules_own_task_is_for_the_next_one,
     answers_are_kept_once_and_without_secrets,
     many_large_runs_come_in_several_results,
     old_runs_are_forgotten,
@@ -281,6 +282,35 @@ async fn job_of_a_closed_task_fails(stage: Stage) {
     assert_eq!(failed["text"], "the task docs is canceled");
 }
 
+async fn job_after_the_end_of_the_schedules_own_task_is_for_the_next_one(stage: Stage) {
+    stage.set_time("2026-01-01T00:00:00Z");
+    let more = json!({ "payload": { "type": "job_spec", "kind": "build" } });
+    stage.scheduled("backup", every(60), more).await;
+    let mut tasks = Vec::new();
+    for minute in 1..=8 {
+        stage.set_time(&format!("2026-01-01T00:{minute:02}:00Z"));
+        assert_eq!(stage.fire().await["jobs"], 1, "{minute}");
+        let run = stage.runs("backup").await["items"][0].clone();
+        let job = stage.ok("db.job.get", json!({ "job_id": run["job_id"] })).await;
+        for status in ["running", "completed"] {
+            stage.ok("db.job.update_status", json!({ "job_id": run["job_id"], "status": status })).await;
+        }
+        // The third task has two jobs.
+        if minute != 3 {
+            let end = json!({ "task_id": job["task_id"], "status": "canceled" });
+            stage.ok("db.task.update_status", end).await;
+        }
+        tasks.push(job["task_id"].as_str().unwrap().to_owned());
+    }
+    assert_eq!(tasks[2], tasks[3]);
+    tasks.dedup();
+    assert_eq!(tasks.len(), 7);
+    tasks.sort_unstable();
+    tasks.dedup();
+    assert_eq!(tasks.len(), 7, "no task that has ended is used again");
+    assert_eq!(stage.states("backup").await, ["completed"; 8]);
+}
+
 async fn answers_are_kept_once_and_without_secrets(stage: Stage) {
     stage.set_time("2026-01-01T00:00:00Z");
     stage.scheduled("talk", every(60), json!({})).await;
@@ -433,5 +463,5 @@ async fn run_without_a_lease_fails(stage: Stage) {
     assert_eq!(fired["runs"].as_array().unwrap().len(), 1, "{fired}");
     let run = stage.runs("sell").await["items"][0].clone();
     assert_eq!(run["state"], "failed");
-    assert!(run["text"].as_str().unwrap().contains("another user"), "{run}");
+    assert!(run["text"].as_str().unwrap().contains("a user other than"), "{run}");
 }

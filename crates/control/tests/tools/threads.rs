@@ -5,6 +5,7 @@ mod cancels;
 mod isolation;
 mod life;
 mod requests;
+mod unnamed;
 
 use contract::{
     ToolContract, arguments,
@@ -62,6 +63,7 @@ pub(crate) fn request(messages: Vec<ChatMessage>) -> BeginTurn {
         user_id: "ada".parse().unwrap(),
         key_id: "key-ada".to_owned(),
         thread: None,
+        in_new_thread: false,
         request_key: None,
         body_hash: format!("{body_hash:064x}"),
         is_retry: false,

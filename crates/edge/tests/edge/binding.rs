@@ -65,7 +65,7 @@ async fn only_a_node_binds_the_lease_of_a_job_and_only_once() {
 
     let sandbox = world.gateway.unbound("sandbox").await;
     let refused = bind(&world, &sandbox, Some(&job), &holder).await.unwrap_err();
-    assert!(refused.contains("leases of nodes"), "{refused}");
+    assert!(refused.contains("only a node can bind a lease"), "{refused}");
     let refused = bind(&world, &world.token, Some(&bound.lease), &holder).await.unwrap_err();
     assert!(refused.contains("bound to a node already"), "{refused}");
     let refused = bind(&world, &world.token, Some(&job), "UABC").await.unwrap_err();

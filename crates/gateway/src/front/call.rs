@@ -20,8 +20,7 @@ use registry::sanitize;
 
 use crate::calls::{Calls, Outcome, Request};
 
-/// An own code, in the range that JSON-RPC reserves for servers.
-const DENIED: ErrorCode = ErrorCode(-32003);
+const DENIED: ErrorCode = ErrorCode(policy::DENIED_CODE);
 const MAX_KEY_BYTES: usize = 256;
 /// Progress notifications that may wait for the caller.
 pub(super) const PROGRESS_BUFFER: usize = 16;

@@ -124,6 +124,11 @@ async fn repeated_begin_with_a_key_opens_one_call() {
     stage.gateway.kill();
     stage.gateway.start_again().await;
     assert_eq!(begin(&stage).await, first);
+    // Both rows name whom the call was for.
+    let rows = stage.gateway.audit("tool=egress.openai&user_id=ada").await;
+    let statuses: Vec<&str> = rows.iter().map(|row| row["status"].as_str().unwrap()).collect();
+    assert_eq!(statuses, ["replayed", "success"], "the newest first");
+    assert!(rows.iter().all(|row| row["lease_id"] == json!(stage.lease_id)), "{rows:?}");
 }
 
 /// A clock that is set back revives no lease: the gateway goes by the latest time that it has seen.

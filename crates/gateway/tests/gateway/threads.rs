@@ -88,6 +88,7 @@ pub(crate) fn request(user: &str, key_id: &str, content: &str) -> BeginTurn {
         user_id: user.parse().unwrap(),
         key_id: key_id.to_owned(),
         thread: None,
+        in_new_thread: false,
         request_key: None,
         body_hash: tokens::hash(content),
         is_retry: false,

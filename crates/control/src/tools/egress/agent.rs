@@ -43,7 +43,8 @@ async fn look_up_lease(context: &Context<'_>, signed: Option<&str>) -> Result<Le
     let Ok(profile) = profile else { return Ok(LeaseStanding::Unknown) };
     // The signed text leaves out `default`.
     let lease = Lease { profile, ..lease };
-    Ok(LeaseStanding::at(lease, clock::of_leases(), row.renewable_until, row.revoked_at.is_some()))
+    let now = clock::of_signed_lease(lease.not_before, context.leases.lifetime);
+    Ok(LeaseStanding::at(lease, now, row.renewable_until, row.revoked_at.is_some()))
 }
 
 /// Reads the owners of the task and the project that a lease names.

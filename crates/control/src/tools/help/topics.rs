@@ -73,9 +73,9 @@ pub(super) const TOPICS: [Topic; 10] = [
                others begins when they are completed. Starting one that is active changes nothing.\n\
                Statuses: queued, running, waiting, done, failed, cancelled. workflow.get says why one waits, \
                and which jobs and handoffs it began. One that waits for a person has a `question`: give the \
-               answer with workflow.resume, or yes or no where approval is asked for. workflow.pause stops \
-               it until workflow.resume, workflow.cancel ends it with its task, workflow.retry goes on with \
-               one that failed or was cancelled.",
+               answer with workflow.resume, or yes or no and the `question_id` where approval is asked for. \
+               workflow.pause stops it until workflow.resume, workflow.cancel ends it with its task, \
+               workflow.retry goes on with one that failed or was cancelled.",
     },
     Topic {
         name: "requirements",

@@ -30,7 +30,7 @@ impl BuiltInTool for Bind {
 
     async fn run(context: &Context<'_>, input: Self) -> Result<Bound, ToolError> {
         let Agent::Node(own) = &context.caller.agent else {
-            return Err(ToolError::ReadOnly("leases of nodes".to_owned()));
+            return Err(ToolError::Invalid("only a node can bind a lease".to_owned()));
         };
         if own != input.node.as_str() {
             let why = format!("the token is for node {own}, and the call names node {}", input.node);

@@ -3,7 +3,7 @@
 use contract::sandbox::{Job, JobStatus, JobSummary, ListJobs};
 use sea_orm::{
     ActiveModelTrait, ActiveValue::Set, ColumnTrait, Condition, DatabaseExecutor, EntityTrait, QueryFilter,
-    QueryOrder, QuerySelect,
+    QueryOrder, QuerySelect, sea_query::SimpleExpr,
 };
 use store::{
     SendIf,
@@ -80,6 +80,23 @@ impl<'b> JobBook<'b> {
             row = change.update(self.db).await?;
         }
         view::describe(self.db, row, self.now).await
+    }
+
+    /// Asks that the jobs end which were begun under the leases of a handoff. These have to be revoked, so
+    /// that none is begun any more.
+    pub async fn cancel_of_handoff(&self, handoff: &str, by: &str) -> Result<(), ToolError> {
+        self.cancel_where(job::Column::HandoffId.eq(handoff), by).await
+    }
+
+    /// Asks that those of some jobs end that have not ended.
+    pub(crate) async fn cancel_where(&self, these: SimpleExpr, by: &str) -> Result<(), ToolError> {
+        let unfinished = Condition::all().add(these).add(job::Column::EndedAt.is_null());
+        let found = job::Entity::find().select_only().column(job::Column::Id).filter(unfinished);
+        let ids: Vec<String> = found.order_by_asc(job::Column::Id).into_tuple().all(self.db).await?;
+        for id in ids {
+            self.cancel(&id, by).await?;
+        }
+        Ok(())
     }
 
     /// Asks again that a job end whose node is away since it was asked: it may never come back, and nobody

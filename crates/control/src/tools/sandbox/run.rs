@@ -58,6 +58,7 @@ impl BuiltInTool for Run {
     async fn complete(
         store: &Store,
         sandboxes: &Sandboxes,
+        _: &LeaseIssuer,
         input: Self,
         output: Value,
     ) -> Result<Value, ToolError> {

@@ -22,7 +22,7 @@ use super::{
     start::{Start, start},
 };
 use crate::{
-    LeaseIssuer, ToolError,
+    LeaseIssuer, Sandboxes, ToolError,
     arguments::{characters::is_hidden, check},
 };
 
@@ -153,7 +153,12 @@ impl<'w> ScheduleBook<'w> {
 
     /// Starts a run now, also of a suspended schedule, and deletes old ones. Revokes the leases of runs that
     /// are replaced. Fails with a conflict if a run is open and the schedule has one at a time.
-    pub async fn run_now(&self, reference: &str, leases: &LeaseIssuer) -> Result<Run, ToolError> {
+    pub async fn run_now(
+        &self,
+        reference: &str,
+        leases: &LeaseIssuer,
+        sandboxes: &Sandboxes,
+    ) -> Result<Run, ToolError> {
         let row = self.lock(reference, None).await?;
         let open = open_runs(self.db, &row.id).await?;
         match concurrency_of(&row)? {
@@ -164,7 +169,7 @@ impl<'w> ScheduleBook<'w> {
                 return Err(ToolError::Conflict(why));
             }
             Concurrency::Replace => {
-                let give_up = GiveUp { db: self.db, leases, now: self.now, by: &self.author };
+                let give_up = GiveUp { db: self.db, leases, sandboxes, now: self.now, by: &self.author };
                 for run in &open {
                     give_up.run(run, RunState::Replaced).await?;
                 }

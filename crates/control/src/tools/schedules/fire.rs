@@ -92,7 +92,8 @@ impl Firing<'_> {
     /// Gives locked runs up. Their handoffs are to be cancelled.
     async fn give_up(&mut self, runs: &[schedule_run::Model], state: RunState) -> Result<(), ToolError> {
         let (context, by) = (self.context, self.context.author());
-        let give_up = GiveUp { db: &context.db, leases: context.leases, now: context.now, by: &by };
+        let (leases, sandboxes) = (context.leases, context.sandboxes);
+        let give_up = GiveUp { db: &context.db, leases, sandboxes, now: context.now, by: &by };
         for run in runs {
             self.cancels.extend(give_up.run(run, state).await?);
         }

@@ -12,13 +12,14 @@ use store::entity::{job, schedule_run};
 use subjects::{HandoffId, streams::ANSWER_RETENTION};
 
 use super::rows::{run_id_of, state_of_job};
-use crate::{Context, LeaseIssuer, ToolError, resend, tools::jobs::Status};
+use crate::{Context, JobBook, LeaseIssuer, Sandboxes, ToolError, resend, tools::jobs::Status};
 
 /// Gives runs up within a transaction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GiveUp<'w> {
     pub(super) db: &'w DatabaseExecutor<'w>,
     pub(super) leases: &'w LeaseIssuer,
+    pub(super) sandboxes: &'w Sandboxes,
     /// Microseconds since 1970.
     pub(super) now: i64,
     pub(super) by: &'w str,
@@ -26,19 +27,21 @@ pub(super) struct GiveUp<'w> {
 
 impl GiveUp<'_> {
     /// Ends an open run without an answer, whose row has to be locked. Its job is cancelled, or its handoff
-    /// is to be: its leases are revoked. Returns the handoff.
+    /// is to be: its leases are revoked, and the jobs that were begun under them are cancelled. Returns the
+    /// handoff.
     pub(super) async fn run(
         &self,
         row: &schedule_run::Model,
         state: RunState,
     ) -> Result<Option<HandoffId>, ToolError> {
-        let Self { db, leases, now, by } = *self;
+        let Self { db, leases, sandboxes, now, by } = *self;
         if end_with_job(db, row).await? {
             return Ok(None);
         }
         end(db, row, state, now).await?;
         let Some(job) = &row.job_id else {
             leases.revoke_of_handoff(db, &row.id, now, by).await?;
+            JobBook::new(db, sandboxes, now).cancel_of_handoff(&row.id, by).await?;
             return run_id_of(row).map(Some);
         };
         let open = [Status::Queued, Status::Running].map(Status::as_str);

@@ -13,7 +13,7 @@ use store::{clock, entity::schedule_run};
 use subjects::{HandoffId, ScopeId, Timestamp};
 
 use super::{give_up::take_due_cancels, rows::run_id_of, start::fail};
-use crate::{BuiltInTool, Context, Does, LeaseIssuer, NewLease, ToolError, arguments::check, resend};
+use crate::{BuiltInTool, Context, Does, NewLease, ToolError, arguments::check, resend};
 use contract::lease::Issue;
 
 /// The payloads of one result together: it contains them three times, and has 1 MiB at most by default.
@@ -67,7 +67,7 @@ impl DueRuns {
     }
 }
 
-/// Composes what an orchestrator publishes, with a new lease.
+/// Composes what an orchestrator publishes, with a lease.
 async fn due_run(context: &Context<'_>, run: &schedule_run::Model) -> Result<DueRun, ToolError> {
     let invalid = |what: &str| ToolError::Invalid(format!("the run has an invalid {what}"));
     let scope_id = |text: &str| text.parse::<ScopeId>().map_err(|_| invalid("id"));
@@ -83,7 +83,7 @@ async fn due_run(context: &Context<'_>, run: &schedule_run::Model) -> Result<Due
         ..Issue::new(AgentKind::ProjectManager, Some(user_id.clone()))
     };
     let new = NewLease { lease, parent_id: None, issued_by: context.author() };
-    let (_, issued) = LeaseIssuer::issue(context.leases, &context.db, new).await?;
+    let issued = context.leases.issue_for_handoff(&context.db, new).await?;
     Ok(DueRun {
         handoff_id,
         schedule_id: scope_id(&run.schedule_id)?,
@@ -157,7 +157,7 @@ impl BuiltInTool for MarkSent {
 impl BuiltInTool for ListUnsent {
     const TITLE: &'static str = "List runs of schedules that were not sent";
     const DESCRIPTION: &'static str = "Gives open runs that are not known to be published, or were published \
-        a while ago, each with a new lease. They are given again only after the same time; a run that was \
+        a while ago, each with a lease. They are given again only after the same time; a run that was \
         published, when its age has doubled or an hour later. Gives the handoffs of runs that were given \
         up, again and again until they have their answers, to be cancelled.";
     const DOES: Does = Does::Write;
@@ -203,8 +203,8 @@ fn is_to_be_resent(now: i64) -> Condition {
 
 impl BuiltInTool for EndRun {
     const TITLE: &'static str = "End a run of a schedule";
-    const DESCRIPTION: &'static str =
-        "Stores the answer to the handoff of a run. A run that has ended keeps its end.";
+    const DESCRIPTION: &'static str = "Stores the answer to the handoff of a run, and gives back its \
+        leases unless it failed. A run that has ended keeps its end.";
     const DOES: Does = Does::Write;
     const SCOPE: Scope = Scope::Pm;
 
@@ -241,6 +241,10 @@ impl BuiltInTool for EndRun {
                 .filter(schedule_run::Column::CancelDueAt.is_not_null())
                 .exec(&context.db)
                 .await?;
+        } else if state != RunState::Failed {
+            // A failure may be replayed, under its lease.
+            let (db, now, by) = (&context.db, context.now, context.author());
+            context.leases.give_back_of_handoff(db, &id, now, &by).await?;
         }
         Ok(EndedRun { ended: ended.rows_affected == 1 })
     }

@@ -122,47 +122,79 @@ pub(super) async fn fail(
     Ok(change.update(db).await?)
 }
 
-/// Returns the task of a job: the named one, or one for all jobs of the schedule, which is created with the
-/// first. The inner error says why there is none.
+/// Returns the task of a job: the named one, or the schedule's own. The inner error says why there is none.
 async fn find_task(
     db: &DatabaseExecutor<'_>,
     schedule: &schedule::Model,
     named: Option<String>,
     now: i64,
 ) -> Result<Result<String, String>, ToolError> {
-    let own = || HandoffId::for_scheduled_run(&schedule.id, "task", 0).to_string();
-    let is_named = named.is_some();
-    let id = named.unwrap_or_else(own);
+    let Some(id) = named else { return own_task(db, schedule, now).await.map(Ok) };
     let found = task::Entity::find_by_id(&id).one(db).await?;
-    match found.filter(|row| row.user_id.as_ref().is_none_or(|user| *user == schedule.user_id)) {
-        Some(row) => {
-            let status = tasks::status_of(&row)?;
-            Ok(match tasks::is_final(status) {
-                true => Err(format!("the task {} is {}", row.name, status.as_str())),
-                false => Ok(row.id),
-            })
+    let Some(row) = found.filter(|row| is_of_user(row, schedule)) else {
+        return Ok(Err(format!("task {id} not found")));
+    };
+    let status = tasks::status_of(&row)?;
+    Ok(match tasks::is_final(status) {
+        true => Err(format!("the task {} is {}", row.name, status.as_str())),
+        false => Ok(row.id),
+    })
+}
+
+fn is_of_user(row: &task::Model, schedule: &schedule::Model) -> bool {
+    row.user_id.as_ref().is_none_or(|user| *user == schedule.user_id)
+}
+
+/// Returns the task for all jobs of a schedule that names none. It is created with the first job, and the
+/// next one with the first job after its end.
+async fn own_task(
+    db: &DatabaseExecutor<'_>,
+    schedule: &schedule::Model,
+    now: i64,
+) -> Result<String, ToolError> {
+    let id = |number: i64| HandoffId::for_scheduled_run(&schedule.id, "task", number).to_string();
+    // Those before `first` have ended. They may be many, so they are not looked at one by one.
+    let (mut first, mut open) = (0, None);
+    while open != Some(first) {
+        let number = open.map_or(first * 2, |open: i64| first + (open - first) / 2);
+        match has_ended(db, schedule, &id(number)).await? {
+            true => first = number + 1,
+            false => open = Some(number),
         }
-        None if is_named => Ok(Err(format!("task {id} not found"))),
-        None => {
-            let row = task::Model {
-                id,
-                name: schedule.name.clone(),
-                title: schedule.name.clone(),
-                description: format!("The jobs of the schedule {}.", schedule.name),
-                acceptance_criteria: "[]".to_owned(),
-                status: contract::task::Status::Pending.as_str().to_owned(),
-                scope_key: tasks::name::scope_key(schedule.project_id.as_deref(), Some(&schedule.user_id)),
-                project_id: schedule.project_id.clone(),
-                user_id: Some(schedule.user_id.clone()),
-                parent_task_id: None,
-                schedule_id: Some(schedule.id.clone()),
-                run_id: None,
-                position: 0,
-                version: 1,
-                created_at: now,
-                updated_at: now,
-            };
-            Ok(Ok(tasks::name::insert(db, row).await?.id))
-        }
+    }
+    let id = id(first);
+    if task::Entity::find_by_id(&id).one(db).await?.is_some() {
+        return Ok(id);
+    }
+    let row = task::Model {
+        id,
+        name: schedule.name.clone(),
+        title: schedule.name.clone(),
+        description: format!("The jobs of the schedule {}.", schedule.name),
+        acceptance_criteria: "[]".to_owned(),
+        status: contract::task::Status::Pending.as_str().to_owned(),
+        scope_key: tasks::name::scope_key(schedule.project_id.as_deref(), Some(&schedule.user_id)),
+        project_id: schedule.project_id.clone(),
+        user_id: Some(schedule.user_id.clone()),
+        parent_task_id: None,
+        schedule_id: Some(schedule.id.clone()),
+        run_id: None,
+        position: 0,
+        version: 1,
+        created_at: now,
+        updated_at: now,
+    };
+    Ok(tasks::name::insert(db, row).await?.id)
+}
+
+/// Returns whether there is a task with this id that takes no more jobs of the schedule.
+async fn has_ended(
+    db: &DatabaseExecutor<'_>,
+    schedule: &schedule::Model,
+    id: &str,
+) -> Result<bool, ToolError> {
+    match task::Entity::find_by_id(id).one(db).await? {
+        Some(row) => Ok(!is_of_user(&row, schedule) || tasks::is_final(tasks::status_of(&row)?)),
+        None => Ok(false),
     }
 }

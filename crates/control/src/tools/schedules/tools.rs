@@ -104,7 +104,8 @@ impl BuiltInTool for RunNow {
     const SCOPE: Scope = Scope::Pm;
 
     async fn run(context: &Context<'_>, input: Self) -> Result<Run, ToolError> {
-        book(context, &input.user_id).run_now(&input.schedule, context.leases).await
+        let (leases, sandboxes) = (context.leases, context.sandboxes);
+        book(context, &input.user_id).run_now(&input.schedule, leases, sandboxes).await
     }
 }
 

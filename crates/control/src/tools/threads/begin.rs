@@ -14,7 +14,7 @@ use contract::{
 use policy::{AgentKind, Scope};
 use sea_orm::{
     ActiveValue::{Set, Unchanged},
-    ColumnTrait, EntityTrait, PaginatorTrait, QueryFilter, QueryOrder, QuerySelect, Select,
+    ColumnTrait, Condition, EntityTrait, PaginatorTrait, QueryFilter, QueryOrder, QuerySelect, Select,
 };
 use subjects::{ChatMessage, HandoffId};
 
@@ -55,7 +55,7 @@ impl BuiltInTool for BeginTurn {
         }
         let handoff_id = HandoffId::now();
         let new = new_thread(context, &input, handoff_id, &messages);
-        let target = resolve(context, input.thread.as_deref(), &messages, new).await?;
+        let target = resolve(context, &input, &messages, new).await?;
         if let Some((outcome, other)) = find_in_the_way(context, &input, &target).await? {
             // The request that this one repeats may have begun while this one waited for the thread.
             return match find_by_name(context, &input).await? {
@@ -94,6 +94,9 @@ fn check_input(input: &BeginTurn) -> Result<(), ToolError> {
     if input.follows.is_some() && input.thread.is_none() {
         return Err(ToolError::Invalid("`follows` needs the `thread` of that turn".to_owned()));
     }
+    if input.in_new_thread && input.thread.is_some() {
+        return Err(ToolError::Invalid("a request `in_new_thread` names no `thread`".to_owned()));
+    }
     match &input.request_key {
         Some(name) => check::non_blank("request_key", name, MAX_REQUEST_KEY_BYTES),
         None => Ok(()),
@@ -122,9 +125,17 @@ async fn find_repeated(context: &Context<'_>, input: &BeginTurn) -> Result<Optio
     }
     let before =
         |seconds: u64| context.now.saturating_sub(i64::try_from(seconds * 1_000_000).unwrap_or(i64::MAX));
+    // Work may take longer than the window: retries join it until it has ended, and for a while after that.
+    let is_open = Condition::all()
+        .add(turn::Column::State.is_null())
+        .add(turn::Column::CreatedAt.gt(super::answerable_since(context)));
+    let can_be_joined = Condition::any()
+        .add(is_open)
+        .add(turn::Column::CreatedAt.gt(before(JOIN_WINDOW_SECONDS)))
+        .add(turn::Column::EndedAt.gt(before(JOIN_WINDOW_SECONDS)));
     let mut query = of_key(input)
         .filter(turn::Column::BodyHash.eq(&input.body_hash))
-        .filter(turn::Column::CreatedAt.gt(before(JOIN_WINDOW_SECONDS)))
+        .filter(can_be_joined)
         .order_by_desc(turn::Column::CreatedAt);
     if let Some(reference) = &input.thread {
         let ids = [reference.clone(), named_id(input.user_id.as_str(), reference)];
@@ -368,7 +379,8 @@ async fn append_turn(
     Ok(())
 }
 
-/// Issues the lease under which a manager works on a turn, and returns its signed text.
+/// Issues the lease under which a manager works on a turn, or finds the one that was issued for it before.
+/// Returns its signed text.
 pub(super) async fn issue_lease(context: &Context<'_>, turn: &turn::Model) -> Result<String, ToolError> {
     let options: TurnOptions = parse("the options of a turn", &turn.options)?;
     let id = |text: &str| text.parse().map_err(|_| ToolError::Invalid(format!("`{text}` is not an id")));
@@ -378,5 +390,5 @@ pub(super) async fn issue_lease(context: &Context<'_>, turn: &turn::Model) -> Re
         ..Issue::new(AgentKind::ProjectManager, Some(id(&turn.user_id)?))
     };
     let new = NewLease { lease, parent_id: None, issued_by: context.author() };
-    Ok(context.leases.issue(&context.db, new).await?.1.lease)
+    Ok(context.leases.issue_for_handoff(&context.db, new).await?.lease)
 }

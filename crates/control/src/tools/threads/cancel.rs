@@ -14,8 +14,8 @@ use sea_orm::{
 };
 use subjects::ErrorCode;
 
-use super::{answerable_since, end, parse_id};
-use crate::{BuiltInTool, Context, Does, LeaseIssuer, ToolError, resend};
+use super::{end, given_up_until, parse_id};
+use crate::{BuiltInTool, Context, Does, JobBook, LeaseIssuer, Sandboxes, ToolError, resend};
 use store::{
     clock,
     entity::{turn, turn_cancel},
@@ -26,13 +26,15 @@ use store::{
 pub struct TurnCanceller<'w> {
     pub db: &'w DatabaseExecutor<'w>,
     pub leases: &'w LeaseIssuer,
+    pub sandboxes: &'w Sandboxes,
     /// Microseconds since 1970.
     pub now: i64,
     pub by: &'w str,
 }
 
 impl TurnCanceller<'_> {
-    /// Stores that the work on a turn is to be stopped, and revokes its leases. Returns whether it is open.
+    /// Stores that the work on a turn is to be stopped, revokes its leases, and has the jobs end that were
+    /// begun under them. Returns whether it is open.
     pub async fn cancel(&self, id: &str) -> Result<bool, ToolError> {
         // Locked: a lease that is being issued for it is revoked, and later ones are refused.
         let found = turn::Entity::find_by_id(id).lock_exclusive().one(self.db).await?;
@@ -43,14 +45,16 @@ impl TurnCanceller<'_> {
             .exec_without_returning(self.db)
             .await?;
         self.leases.revoke_of_handoff(self.db, id, self.now, self.by).await?;
+        JobBook::new(self.db, self.sandboxes, self.now).cancel_of_handoff(id, self.by).await?;
         Ok(true)
     }
 }
 
 impl BuiltInTool for CancelTurn {
     const TITLE: &'static str = "Cancel a turn";
-    const DESCRIPTION: &'static str = "Stores that the work on a turn of a user is to be stopped, and \
-        revokes the leases of its handoff. It is listed until the turn has its answer, to be published.";
+    const DESCRIPTION: &'static str = "Stores that the work on a turn of a user is to be stopped, revokes \
+        the leases of its handoff, and cancels its jobs. It is listed until the turn has its answer, to be \
+        published.";
     const DOES: Does = Does::Write;
     const SCOPE: Scope = Scope::Pm;
     const HAS_TEXT: bool = false;
@@ -66,7 +70,8 @@ impl BuiltInTool for CancelTurn {
 /// Cancels a turn on behalf of the caller. Returns whether it is open.
 pub(super) async fn cancel(context: &Context<'_>, id: &str) -> Result<bool, ToolError> {
     let by = context.author();
-    TurnCanceller { db: &context.db, leases: context.leases, now: context.now, by: &by }.cancel(id).await
+    let (db, leases, sandboxes) = (&context.db, context.leases, context.sandboxes);
+    TurnCanceller { db, leases, sandboxes, now: context.now, by: &by }.cancel(id).await
 }
 
 /// Returns whether a turn is cancelled. Its row has to be locked for a lease to be issued.
@@ -101,11 +106,11 @@ pub(super) async fn end_unsent(context: &Context<'_>, row: &turn::Model) -> Resu
     end::end_of_locked_turn(context, row, answer).await
 }
 
-/// Returns the cancels that are due, the longest due first, and puts them off. Those of turns that cannot be
-/// answered any more are deleted.
+/// Returns the cancels that are due, the longest due first, and puts them off. Those of turns that are given
+/// up are deleted.
 pub(super) async fn take_due(context: &Context<'_>, limit: u64) -> Result<Vec<DueCancel>, ToolError> {
     turn_cancel::Entity::delete_many()
-        .filter(turn_cancel::Column::BegunAt.lte(answerable_since(context)))
+        .filter(turn_cancel::Column::BegunAt.lte(given_up_until(context)))
         .exec(&context.db)
         .await?;
     let due = turn_cancel::Entity::find()

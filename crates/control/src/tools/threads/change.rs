@@ -28,7 +28,8 @@ impl BuiltInTool for Delete {
 
     async fn run(context: &Context<'_>, input: Self) -> Result<Deleted, ToolError> {
         let (db, by) = (&context.db, context.author());
-        let cancels = TurnCanceller { db, leases: context.leases, now: context.now, by: &by };
+        let (leases, sandboxes) = (context.leases, context.sandboxes);
+        let cancels = TurnCanceller { db, leases, sandboxes, now: context.now, by: &by };
         ThreadBook::new(db, input.user_id.as_str()).delete(&input.thread, cancels).await
     }
 }

@@ -1,23 +1,23 @@
 //! `thread.turn.end`: stores the answer of a turn, once.
 
-use contract::thread::{AnswerState, EndTurn, EndedTurn, TurnAnswer};
+use contract::thread::{AnswerState, EndTurn, EndedTurn, MAX_UNSENT, TurnAnswer};
 use policy::Scope;
 use sea_orm::{
     ActiveValue::Set,
-    ColumnTrait, EntityTrait, QueryFilter, QuerySelect,
+    ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect,
     sea_query::{LockBehavior, LockType},
 };
 use subjects::ErrorCode;
 
-use super::{cancel, lock, messages::checked_answer};
+use super::{cancel, given_up_until, lock, messages::checked_answer};
 use crate::{BuiltInTool, Context, Does, ToolError};
 use store::entity::{thread, turn};
 
 impl BuiltInTool for EndTurn {
     const TITLE: &'static str = "End a turn";
     const DESCRIPTION: &'static str = "Stores the answer of a turn, after which its thread takes the next \
-        request. A turn that has an answer keeps it. If a worker may still have the turn, it is cancelled \
-        as well.";
+        request, and gives back the leases of its handoff unless that failed. A turn that has an answer \
+        keeps it. If a worker may still have the turn, it is cancelled as well.";
     const DOES: Does = Does::Write;
     const SCOPE: Scope = Scope::Pm;
     const HAS_TEXT: bool = false;
@@ -41,7 +41,14 @@ impl BuiltInTool for EndTurn {
                     // Before its end: what has ended is not cancelled.
                     cancel::cancel(context, &id).await?;
                 }
-                end(context, &thread, &id, answer).await?
+                // A failure may be replayed, under its lease.
+                let is_over = input.is_work_over && answer.state != AnswerState::Failed;
+                let ended = end(context, &thread, &id, answer).await?;
+                if ended && is_over {
+                    let (db, now, by) = (&context.db, context.now, context.author());
+                    context.leases.give_back_of_handoff(db, &id, now, &by).await?;
+                }
+                ended
             }
             None => false,
         };
@@ -65,9 +72,36 @@ pub(super) async fn end_as_stale(
     thread: &thread::Model,
     id: &str,
 ) -> Result<(), ToolError> {
+    end(context, thread, id, stale()).await.map(drop)
+}
+
+fn stale() -> TurnAnswer {
     let text = "no answer came within the time that answers are kept".to_owned();
-    let answer = without_work(AnswerState::Failed, ErrorCode::StaleHandoff, text);
-    end(context, thread, id, answer).await.map(drop)
+    without_work(AnswerState::Failed, ErrorCode::StaleHandoff, text)
+}
+
+/// Ends open turns that are given up, the oldest first, as many as are listed at once. One whose thread is
+/// being changed is left to the next call.
+pub(super) async fn end_overdue(context: &Context<'_>) -> Result<(), ToolError> {
+    let overdue = turn::Entity::find()
+        // Every open turn has it. With the index on it, those that have ended are not read.
+        .filter(turn::Column::UnsentSince.is_not_null())
+        .filter(turn::Column::State.is_null())
+        .filter(turn::Column::CreatedAt.lte(given_up_until(context)))
+        .order_by_asc(turn::Column::CreatedAt)
+        .limit(MAX_UNSENT)
+        .lock_with_behavior(LockType::Update, LockBehavior::SkipLocked)
+        .all(&context.db)
+        .await?;
+    let cancelled = cancel::cancelled_among(context, &overdue).await?;
+    for row in &overdue {
+        let mut answer = stale();
+        if cancelled.contains(&row.id) {
+            answer.end_as_cancelled();
+        }
+        end_of_locked_turn(context, row, answer).await?;
+    }
+    Ok(())
 }
 
 /// Ends an open turn for which no lease is issued, so that no manager may work on it. Its row has to be

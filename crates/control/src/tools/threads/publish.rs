@@ -68,7 +68,8 @@ impl BuiltInTool for ListUnsent {
     const DESCRIPTION: &'static str = "Lists open turns that were stored some time ago and whose handoffs \
         are not known to be published, or were published a while ago, the oldest first, each with a lease. \
         One that was published is listed again when its age has doubled, and at least every hour. Lists \
-        the handoffs of cancelled turns, again and again until they have their answers.";
+        the handoffs of cancelled turns, again and again until they have their answers. Ends turns that no \
+        worker can answer any more.";
     const DOES: Does = Does::Write;
     const SCOPE: Scope = Scope::Pm;
     const HAS_TEXT: bool = false;
@@ -76,6 +77,8 @@ impl BuiltInTool for ListUnsent {
     async fn run(context: &Context<'_>, input: Self) -> Result<Unsent, ToolError> {
         let age = i64::try_from(input.older_than_seconds.saturating_mul(1_000_000)).unwrap_or(i64::MAX);
         let limit = input.limit.clamp(1, MAX_UNSENT);
+        // Before their cancels are forgotten.
+        end::end_overdue(context).await?;
         let listed = turn::Entity::find()
             .filter(turn::Column::UnsentSince.lte(context.now.saturating_sub(age)))
             .filter(turn::Column::UnsentSince.gt(answerable_since(context)))

@@ -1,6 +1,6 @@
 //! Finds the thread that a request continues, or creates one.
 
-use contract::thread::MAX_NAME_BYTES;
+use contract::thread::{BeginTurn, MAX_NAME_BYTES};
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 use subjects::{ChatMessage, ChatRole};
 
@@ -30,20 +30,20 @@ impl Target {
 /// a new thread without a name.
 pub(super) async fn resolve(
     context: &Context<'_>,
-    reference: Option<&str>,
+    input: &BeginTurn,
     messages: &[ChatMessage],
     new: thread::Model,
 ) -> Result<Target, ToolError> {
-    match reference {
-        Some(reference) => named(context, reference, new).await,
-        None => match with_same_history(context, &new.user_id, messages).await? {
-            Some(thread) => Ok(Target::Existing(thread)),
-            None => {
-                insert(context, &new).await?;
-                Ok(Target::Created(new))
-            }
-        },
+    if let Some(reference) = &input.thread {
+        return named(context, reference, new).await;
     }
+    if !input.in_new_thread
+        && let Some(thread) = with_same_history(context, &new.user_id, messages).await?
+    {
+        return Ok(Target::Existing(thread));
+    }
+    insert(context, &new).await?;
+    Ok(Target::Created(new))
 }
 
 async fn named(context: &Context<'_>, reference: &str, mut new: thread::Model) -> Result<Target, ToolError> {
@@ -74,6 +74,9 @@ async fn insert(context: &Context<'_>, row: &thread::Model) -> Result<bool, Tool
 
 /// Returns the user's thread of which the request repeats the history: the one whose last answer it also
 /// repeats, otherwise the one changed last. `None` if it has gone on since, so that the request branches off.
+///
+/// Clients change the form of answers, so an answer that is not repeated excludes no thread. A question does:
+/// what the user says after another text must not answer it.
 async fn with_same_history(
     context: &Context<'_>,
     user: &str,
@@ -87,17 +90,18 @@ async fn with_same_history(
         .limit(MAX_CANDIDATES)
         .all(&context.db)
         .await?;
-    if candidates.is_empty() {
-        return Ok(None);
-    }
-    let chosen = match candidates.len() {
-        1 => 0,
-        _ => with_same_answer(context, &candidates, messages).await?.unwrap_or(0),
+    let repeated = with_same_answer(context, &candidates, messages).await?;
+    let chosen = repeated.or_else(|| candidates.iter().position(|thread| thread.open_question.is_none()));
+    let Some(chosen) = chosen.map(|at| candidates.swap_remove(at)) else { return Ok(None) };
+    let locked = lock(&context.db, &chosen.id).await?;
+    let is_same = |thread: &thread::Model| {
+        thread.history_hash == chosen.history_hash && thread.open_question == chosen.open_question
     };
-    let locked = lock(&context.db, &candidates.swap_remove(chosen).id).await?;
-    Ok(locked.filter(|thread| thread.history_hash == hash))
+    Ok(locked.filter(is_same))
 }
 
+/// Returns the thread whose last answer the request repeats, the longest of several. Before the answer there
+/// may be what the manager said while it worked: streams send that as content, too.
 async fn with_same_answer(
     context: &Context<'_>,
     candidates: &[thread::Model],
@@ -105,6 +109,7 @@ async fn with_same_answer(
 ) -> Result<Option<usize>, ToolError> {
     let repeated = messages.iter().rev().find(|message| message.role == ChatRole::Assistant);
     let Some(repeated) = repeated.map(|message| message.content.trim()) else { return Ok(None) };
+    let (mut found, mut longest) = (None, 0);
     for (at, thread) in candidates.iter().enumerate() {
         let last = turn::Entity::find()
             .filter(turn::Column::ThreadId.eq(&thread.id))
@@ -113,9 +118,11 @@ async fn with_same_answer(
             Some(last) => answer_of(&last)?,
             None => None,
         };
-        if answer.is_some_and(|answer| answer.text.trim() == repeated) {
-            return Ok(Some(at));
+        let Some(answer) = answer else { continue };
+        let text = answer.text.trim();
+        if text.len() > longest && repeated.ends_with(text) {
+            (found, longest) = (Some(at), text.len());
         }
     }
-    Ok(None)
+    Ok(found)
 }

@@ -7,6 +7,7 @@ use store::entity::lease;
 
 use super::handoffs;
 use crate::{
+    sandbox::{is_to_end, job_under},
     schedules::every,
     stage::{Stage, on_both},
 };
@@ -14,6 +15,8 @@ use crate::{
 on_both!(
     open_run_is_replaced_and_cancelled,
     given_up_run_has_no_lease_and_is_cancelled_until_it_is_answered,
+    jobs_of_a_run_that_is_replaced_are_cancelled,
+    answered_run_has_no_lease_unless_it_failed,
     cancel_of_a_run_is_due_for_a_week,
     run_that_takes_too_long_is_given_up,
 );
@@ -86,6 +89,31 @@ async fn given_up_run_has_no_lease_and_is_cancelled_until_it_is_answered(stage: 
     stage.schedule("run_now", json!({ "user_id": "u-1", "schedule": "latest" })).await;
     assert_eq!(valid_leases(&stage, &second[0]).await, 0);
     assert_eq!(cancels_at(&stage, "01T00:05:00").await, json!(second));
+}
+
+async fn jobs_of_a_run_that_is_replaced_are_cancelled(stage: Stage) {
+    stage.set_time("2026-01-01T00:00:00Z");
+    stage.scheduled("latest", every(60), json!({ "concurrency": "replace" })).await;
+    let mut jobs = Vec::new();
+    for time in ["00:01:00", "00:02:00"] {
+        stage.set_time(&format!("2026-01-01T{time}Z"));
+        let fired = stage.fire().await;
+        jobs.push(job_under(&stage, fired["runs"][0]["lease"].as_str().unwrap()).await);
+    }
+    assert_eq!((is_to_end(&stage, &jobs[0]).await, is_to_end(&stage, &jobs[1]).await), (true, false));
+}
+
+async fn answered_run_has_no_lease_unless_it_failed(stage: Stage) {
+    stage.set_time("2026-01-01T00:00:00Z");
+    stage.scheduled("hello", every(60), json!({})).await;
+    for (time, outcome, leases) in [("00:01:00", "completed", 0), ("00:02:00", "failed", 1)] {
+        stage.set_time(&format!("2026-01-01T{time}Z"));
+        let run = handoffs(&stage.fire().await["runs"]).remove(0);
+        assert_eq!(valid_leases(&stage, &run).await, 1);
+        let end = json!({ "handoff_id": run, "outcome": outcome });
+        assert_eq!(stage.schedule("run.end", end).await["ended"], true);
+        assert_eq!(valid_leases(&stage, &run).await, leases, "{outcome}");
+    }
 }
 
 /// Afterwards the handoff is refused, and no answer to it is kept.

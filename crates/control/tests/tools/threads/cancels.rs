@@ -6,20 +6,28 @@ use contract::thread::{
     Unsent,
 };
 use sea_orm::{ColumnTrait, EntityTrait, PaginatorTrait, QueryFilter};
-use store::entity::{lease, turn_cancel};
+use serde_json::json;
+use store::entity::{lease, outbox, turn_cancel};
 use subjects::HandoffId;
 
 use super::{answer, begin, call, end_as, fails, request_in, with_keys};
-use crate::stage::{Stage, on_both};
+use crate::{
+    sandbox::{is_to_end, job_under, manager_under, task},
+    stage::{Stage, on_both},
+};
 
 on_both![
     cancelled_turn_has_no_lease_and_is_due_until_it_is_answered,
+    jobs_of_a_cancelled_turn_are_cancelled,
+    answered_turn_has_no_lease_unless_it_failed,
     turn_that_is_cancelled_before_it_was_sent_ends_and_stays_due,
     turn_of_a_deleted_thread_is_due_until_its_late_answer,
     abandoned_turn_is_cancelled_if_that_is_wanted,
     turn_that_ends_although_a_worker_may_have_it_is_cancelled,
     cancel_outlives_an_end_that_no_worker_gave,
     cancel_is_forgotten_when_its_turn_cannot_be_answered_any_more,
+    open_turns_end_when_they_cannot_be_answered_any_more,
+    cancel_revokes_many_leases_and_those_under_them,
 ];
 
 fn cancel_of(user: &str, id: HandoffId) -> CancelTurn {
@@ -89,6 +97,40 @@ async fn cancelled_turn_has_no_lease_and_is_due_until_it_is_answered(stage: Stag
     assert!(!cancel(&stage, id).await);
     assert_eq!(due_at(&stage, "01T12:00:00").await, []);
     assert_eq!(valid_leases(&stage, id).await, 0);
+}
+
+async fn jobs_of_a_cancelled_turn_are_cancelled(stage: Stage) {
+    with_keys(&stage).await;
+    let begin_with_job = async |thread: &str| {
+        let begun: BegunTurn = call(&stage, &request_in(thread, "go on")).await;
+        (begun.turn.handoff_id, job_under(&stage, &begun.lease.unwrap()).await)
+    };
+    let ((id, job), (_, other)) = (begin_with_job("a").await, begin_with_job("b").await);
+    assert!(cancel(&stage, id).await);
+    assert_eq!((is_to_end(&stage, &job).await, is_to_end(&stage, &other).await), (true, false));
+}
+
+/// Those that its retries got end too; that of a verification is its analyst's, and its job goes on.
+async fn answered_turn_has_no_lease_unless_it_failed(stage: Stage) {
+    with_keys(&stage).await;
+    for (thread, state, leases) in
+        [("a", AnswerState::Completed, 0), ("b", AnswerState::Question, 0), ("c", AnswerState::Failed, 1)]
+    {
+        let begun: BegunTurn = call(&stage, &request_in(thread, "go on")).await;
+        let (id, lease) = (begun.turn.handoff_id, begun.lease.unwrap());
+        let retry = BeginTurn { is_retry: true, ..request_in(thread, "go on") };
+        let _: BegunTurn = call(&stage, &retry).await;
+        let job = job_under(&stage, &lease).await;
+        let verification = HandoffId::now();
+        let child = json!({
+            "agent": "project_analyst", "task_id": task(&stage).await, "handoff_id": verification,
+        });
+        stage.call(&manager_under(&lease), "lease.issue", child).await.unwrap();
+        assert!(end_as(&stage, id, answer(state, "done")).await);
+        assert_eq!(valid_leases(&stage, id).await.min(1), leases, "{state:?}");
+        assert_eq!(valid_leases(&stage, verification).await, 1, "{state:?}");
+        assert!(!is_to_end(&stage, &job).await);
+    }
 }
 
 /// Its handoff may be published all the same, by an orchestrator that died before it could mark it.
@@ -190,6 +232,50 @@ async fn cancel_is_forgotten_when_its_turn_cannot_be_answered_any_more(stage: St
     let id = begin_sent(&stage, "a").await;
     assert!(cancel(&stage, id).await);
     assert_eq!(due_at(&stage, "08T09:59:59").await, [id]);
-    assert_eq!(due_at(&stage, "08T10:00:00").await, []);
+    assert_eq!(due_at(&stage, "08T11:00:00").await, []);
     assert_eq!(turn_cancel::Entity::find().count(stage.store.read()).await.unwrap(), 0);
+}
+
+async fn open_turns_end_when_they_cannot_be_answered_any_more(stage: Stage) {
+    with_keys(&stage).await;
+    stage.set_time("2026-01-01T10:00:00Z");
+    let unsent = begin(&stage, &request_in("a", "go on")).await.handoff_id;
+    let (sent, cancelled) = (begin_sent(&stage, "b").await, begin_sent(&stage, "c").await);
+    stage.set_time("2026-01-01T10:00:01Z");
+    let younger = begin_sent(&stage, "d").await;
+    // The worker that took it last may still be at it.
+    stage.set_time("2026-01-08T10:59:59Z");
+    assert!(listed(&stage).await.turns.is_empty());
+    assert!(cancel(&stage, cancelled).await, "it is open");
+    stage.set_time("2026-01-08T11:00:00Z");
+    let listed = listed(&stage).await;
+    assert!(listed.turns.is_empty() && listed.cancels.is_empty(), "{listed:?}");
+    for (id, state, code) in [
+        (unsent, AnswerState::Failed, "stale_handoff"),
+        (sent, AnswerState::Failed, "stale_handoff"),
+        (cancelled, AnswerState::Cancelled, "cancelled"),
+    ] {
+        let ended = answer_of(&stage, id).await;
+        assert_eq!((ended.state, ended.error_code.as_deref()), (state, Some(code)));
+    }
+    let open: Turn = call(&stage, &GetTurn { user_id: "ada".parse().unwrap(), handoff_id: younger }).await;
+    assert_eq!(open.answer, None);
+    // Their threads take the next request.
+    begin(&stage, &request_in("b", "another")).await;
+}
+
+/// As of a handoff that waited for days while each list of an earlier build had another lease.
+async fn cancel_revokes_many_leases_and_those_under_them(stage: Stage) {
+    with_keys(&stage).await;
+    let id = begin_sent(&stage, "a").await;
+    let issued = lease::Entity::find().one(stage.store.read()).await.unwrap().unwrap();
+    for number in 0..600 {
+        stage.given(lease::Model { id: format!("lease-{number}"), ..issued.clone() }).await;
+    }
+    let parent_id = Some("lease-599".to_owned());
+    stage.given(lease::Model { id: "under".to_owned(), parent_id, handoff_id: None, ..issued }).await;
+    assert!(cancel(&stage, id).await);
+    let valid = lease::Entity::find().filter(lease::Column::RevokedAt.is_null());
+    assert_eq!(valid.count(stage.store.read()).await.unwrap(), 0);
+    assert_eq!(outbox::Entity::find().count(stage.store.read()).await.unwrap(), 602, "each is reported");
 }

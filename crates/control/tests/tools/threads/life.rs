@@ -10,10 +10,10 @@ use contract::{
     },
 };
 use policy::Lease;
-use sea_orm::{ActiveValue::Set, EntityTrait};
+use sea_orm::{ActiveValue::Set, EntityTrait, PaginatorTrait};
 use store::{
     clock,
-    entity::{project, thread, token, turn},
+    entity::{lease, project, thread, token, turn},
 };
 use subjects::{ChatRole, HandoffId};
 
@@ -25,6 +25,7 @@ use crate::stage::{Stage, on_both};
 on_both![
     unsent_turns_are_listed_until_they_are_sent_or_ended,
     sent_turns_without_an_answer_are_listed_again,
+    turn_that_is_listed_again_has_the_same_lease,
     turn_without_a_lease_fails_and_keeps_no_other_from_being_listed,
     retry_of_a_turn_without_a_lease_gets_its_failure,
     large_unsent_turns_come_in_several_lists,
@@ -110,6 +111,31 @@ async fn sent_turns_without_an_answer_are_listed_again(stage: Stage) {
     assert_eq!(unsent(&stage, 0, 50).await, []);
 }
 
+/// Such as while the queue refuses its handoff.
+async fn turn_that_is_listed_again_has_the_same_lease(stage: Stage) {
+    with_keys(&stage).await;
+    begin(&stage, &request_in("a", "one")).await;
+    let listed_lease = async || {
+        let unsent: Unsent = call(&stage, &ListUnsent { older_than_seconds: 0, limit: 50 }).await;
+        Lease::read(&unsent.turns[0].lease).unwrap().lease_id
+    };
+    let change_all = async |change: lease::ActiveModel| {
+        lease::Entity::update_many().set(change).exec(stage.store.read()).await.unwrap();
+    };
+    let first = listed_lease().await;
+    assert_eq!(listed_lease().await, first);
+    assert_eq!(lease::Entity::find().count(stage.store.read()).await.unwrap(), 1);
+    // It can be renewed also after it has expired, but not for long any more.
+    let renewable_until = Set(clock::of_leases() + HOUR);
+    change_all(lease::ActiveModel { renewable_until, ..Default::default() }).await;
+    let second = listed_lease().await;
+    assert_ne!(second, first);
+    change_all(lease::ActiveModel { revoked_at: Set(Some(clock::now())), ..Default::default() }).await;
+    let third = listed_lease().await;
+    assert!(third != second && third != first);
+    assert_eq!(listed_lease().await, third);
+}
+
 /// Begins two turns of Ada in the threads `a` and `b`, the first for a project that is given to Eve then.
 async fn begin_for_a_lost_project(stage: &Stage) -> (BeginTurn, [Turn; 2]) {
     with_keys(stage).await;
@@ -139,7 +165,7 @@ async fn turn_without_a_lease_fails_and_keeps_no_other_from_being_listed(stage: 
     let failed: Turn = call(&stage, &get).await;
     let answer = failed.answer.unwrap();
     assert_eq!((answer.state, answer.error_code.as_deref()), (AnswerState::Failed, Some("scope_mismatch")));
-    assert!(answer.text.contains("the project belongs to another user"), "{}", answer.text);
+    assert!(answer.text.contains("the project belongs to a user other than"), "{}", answer.text);
     // Its thread takes the next request.
     begin(&stage, &request_in("a", "three")).await;
 }

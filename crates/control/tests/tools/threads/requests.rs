@@ -13,6 +13,8 @@ use crate::stage::{Stage, on_both};
 
 on_both![
     retry_does_not_join_a_request_whose_answer_was_delivered,
+    retry_joins_an_open_turn_however_old,
+    retry_joins_a_turn_that_ended_recently_however_old,
     request_joins_its_retry_that_overtook_it,
     turn_is_abandoned_when_all_its_requests_left,
     request_waits_once_however_often_its_calls_are_repeated,
@@ -44,6 +46,42 @@ async fn retry_does_not_join_a_request_whose_answer_was_delivered(stage: Stage) 
     // Its own retry joins it.
     let joined: BegunTurn = call(&stage, &retry()).await;
     assert_eq!((joined.outcome, joined.turn.handoff_id), (BeginOutcome::Joined, second.handoff_id));
+}
+
+async fn retry_joins_an_open_turn_however_old(stage: Stage) {
+    with_keys(&stage).await;
+    stage.set_time("2026-01-01T10:00:00Z");
+    let unnamed = begin(&stage, &request(vec![user("one")])).await;
+    let named = begin(&stage, &request_in("t", "two")).await;
+    for (time, is_joined) in [
+        ("01T10:19:00", true),
+        ("01T18:00:00", true),
+        ("08T09:59:59", true),
+        // They cannot be answered any more.
+        ("08T10:00:01", false),
+    ] {
+        stage.set_time(&format!("2026-01-{time}Z"));
+        for (turn, request) in [(&unnamed, request(vec![user("one")])), (&named, request_in("t", "two"))] {
+            let again: BegunTurn = call(&stage, &BeginTurn { is_retry: true, ..request }).await;
+            let expected = if is_joined { BeginOutcome::Joined } else { BeginOutcome::Begun };
+            assert_eq!(again.outcome, expected, "{time}");
+            assert_eq!(again.turn.handoff_id == turn.handoff_id, is_joined, "{time}");
+        }
+    }
+}
+
+async fn retry_joins_a_turn_that_ended_recently_however_old(stage: Stage) {
+    with_keys(&stage).await;
+    stage.set_time("2026-01-01T10:00:00Z");
+    let retry = || BeginTurn { is_retry: true, ..request(vec![user("go on")]) };
+    let first = begin(&stage, &request(vec![user("go on")])).await;
+    stage.set_time("2026-01-01T12:00:00Z");
+    complete(&stage, &first, "done").await;
+    stage.set_time("2026-01-01T12:14:59Z");
+    let joined: BegunTurn = call(&stage, &retry()).await;
+    assert_eq!((joined.outcome, joined.turn.handoff_id), (BeginOutcome::Joined, first.handoff_id));
+    stage.set_time("2026-01-01T12:15:01Z");
+    assert_ne!(begin(&stage, &retry()).await.handoff_id, first.handoff_id);
 }
 
 /// A gateway stands still with a request, and its client repeats it at another one.

@@ -195,12 +195,14 @@ fn reach(kind: AgentKind, bound: Bound, given: Given, tool: &str) -> Option<Reac
             None
         }
         Given::None => Some(everything),
-        Given::Early | Given::Expired | Given::Revoked | Given::OtherAgent | Given::Unknown => None,
+        Given::Early | Given::Expired | Given::OtherAgent | Given::Unknown => None,
         // An expired lease can be renewed and given back, and nothing else.
         Given::Renewable if matches!(tool, "lease.renew" | "lease.revoke") => {
             Some(if is_task_worker { own_task } else { own_user })
         }
-        Given::Renewable => None,
+        // One that was revoked can be given back again, which has no effect.
+        Given::Revoked if tool == "lease.revoke" => Some(if is_task_worker { own_task } else { own_user }),
+        Given::Renewable | Given::Revoked => None,
         // Both narrow: a bound token is of no use for another user or task.
         Given::OtherUser | Given::OtherTask if bound == Bound::OwnTask => None,
         // An analyst and a sandbox work on one task.

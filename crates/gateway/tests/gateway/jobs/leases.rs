@@ -112,3 +112,23 @@ async fn keys_of_a_job_are_its_own_in_all_its_attempts() {
     let read = json!({ "task_id": world.task, "path": "out.txt" });
     assert_eq!(world.ok("artifact.get", read).await["content"], "of the second", "nothing was put again");
 }
+
+/// Whoever revokes the lease of a handoff ends the jobs that were begun under it. A manager that gives its
+/// lease back has answered, and its jobs go on.
+#[tokio::test]
+async fn job_ends_when_the_lease_of_its_handoff_is_revoked() {
+    let world = World::new().await;
+    let begin = async |handoff: &str| {
+        let wanted = json!({ "agent": "project_manager", "user_id": "ada", "handoff_id": handoff });
+        let (id, lease) = world.gateway.lease(wanted).await;
+        let run = json!({ "task_id": world.task, "command": ["true"] });
+        let begun = world.gateway.call_under(&world.manager, Some(&lease), "sandbox.run", run).await;
+        (id, lease, id_of(&begun.expect("a reply").structured.expect("a job")))
+    };
+    let ((id, _, job), (_, other_lease, other)) = (begin("h-1").await, begin("h-2").await);
+    let back = world.gateway.call_under(&world.manager, Some(&other_lease), "lease.revoke", json!({})).await;
+    assert!(!back.expect("a reply").is_error);
+    world.gateway.must("DELETE", &format!("/api/v1/leases/{id}"), None).await;
+    assert_eq!(world.until(job, "canceled").await["end"]["how"], "cancelled");
+    assert_eq!(world.get(other).await["status"], "queued");
+}
