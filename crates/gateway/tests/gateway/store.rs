@@ -226,7 +226,7 @@ async fn key_is_valid_for_one_call(world: World) {
 
 async fn call_without_a_known_outcome_is_in_doubt(world: World) {
     let server = counting(Answer::hang).await;
-    world.install("bank", &server.url()).await;
+    world.install_with_timeout("bank", &server.url(), Duration::from_secs(2)).await;
     let first = world.call("bank.pay", json!({ "amount": 7 }), Some("k")).await;
     assert_eq!(first.unwrap_err(), "upstream_timeout");
     let second = world.call("bank.pay", json!({ "amount": 7 }), Some("k")).await;
@@ -250,7 +250,7 @@ async fn safe_to_repeat_tool_is_called_again(world: World) {
         _ => Answer::text("paid"),
     })
     .await;
-    world.install("bank", &server.url()).await;
+    world.install_with_timeout("bank", &server.url(), Duration::from_secs(2)).await;
     world.set_safe_to_repeat("bank.pay").await;
     assert_eq!(
         world.call("bank.pay", json!({ "amount": 7 }), Some("k")).await.unwrap_err(),
@@ -317,7 +317,7 @@ async fn store_is_usable_after_a_transaction_ended_by_sqlite() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_are_denied_without_postgres() {
     let mut postgres = Postgres::start();
-    let world = World::on(&postgres.database()).await;
+    let world = World::on(&postgres.database(), Duration::from_secs(2)).await;
     let server = counting(|| Answer::text("paid")).await;
     world.install("bank", &server.url()).await;
     assert_eq!(world.call("bank.pay", json!({ "amount": 1 }), None).await, Ok("paid".into()));

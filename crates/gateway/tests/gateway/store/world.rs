@@ -22,6 +22,9 @@ use testkit::Postgres;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
+/// Long enough for a hundred calls at once on a slow machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 pub(crate) struct World {
     pub(crate) store: Store,
     pub(crate) ledger: Ledger,
@@ -37,20 +40,21 @@ impl World {
     pub(crate) async fn on_sqlite() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite://{}", folder.path().join("store.db").display());
-        Self { _folder: Some(folder), ..Self::on(&url).await }
+        Self { _folder: Some(folder), ..Self::on(&url, PATIENCE).await }
     }
 
     pub(crate) async fn on_postgres() -> Self {
         let postgres = Postgres::start();
         let url = postgres.database();
-        Self { _postgres: Some(postgres), ..Self::on(&url).await }
+        Self { _postgres: Some(postgres), ..Self::on(&url, PATIENCE).await }
     }
 
-    pub(crate) async fn on(url: &str) -> Self {
+    /// `patience`: how long a call waits for a connection to the store.
+    pub(crate) async fn on(url: &str, patience: Duration) -> Self {
         let store = Store::open(&store::Options {
             url: url.to_owned(),
             max_connections: 8,
-            patience: Duration::from_secs(2),
+            patience,
             durability: Durability::Process,
         })
         .await
@@ -92,8 +96,12 @@ impl World {
         Self { store, ledger, calls, tasks, upstreams, manager, _folder: None, _postgres: None }
     }
 
-    /// Installs an upstream with all its tools approved.
+    /// Installs an upstream with all its tools approved, which has a minute for each call.
     pub(crate) async fn install(&self, namespace: &str, url: &str) {
+        self.install_with_timeout(namespace, url, Duration::from_secs(60)).await;
+    }
+
+    pub(crate) async fn install_with_timeout(&self, namespace: &str, url: &str, timeout: Duration) {
         let row = upstream::Model {
             namespace: namespace.to_owned(),
             owner: None,
@@ -101,7 +109,7 @@ impl World {
             prefix: true,
             scope: "both".to_owned(),
             enabled: true,
-            call_timeout_ms: 700,
+            call_timeout_ms: timeout.as_millis().try_into().unwrap(),
             concurrency: 16,
             created_at: 0,
             created_by: "test".to_owned(),
