@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from driving import work_until_settled
-from standin import Json, StandIn, completion, decision, job, scripted, step
+from standin import Effect, Json, StandIn, completion, decision, job, scripted, step
 
 
 async def test_approval_shows_all_that_a_step_would_do() -> None:
@@ -151,3 +153,68 @@ async def test_wide_plan_with_long_outputs_is_done() -> None:
     assert standin.workflows[task].status == "done"
     puts = [arguments for tool, arguments in standin.calls if tool == "workflow.checkpoint.put"]
     assert max(len(put["data"]) for put in puts) < 1024 * 1024
+
+
+def _as_workers_decide(decided: Json) -> Callable[[Effect, int], Json | None]:
+    """Answers reviews with the rule of the workers: the last one decides neither `revise` nor `retry`."""
+
+    def answer(effect: Effect, number: int) -> Json | None:
+        if effect.kind != "review":
+            return job(0)
+        is_last = effect.arguments["iteration"] >= effect.arguments["max_iterations"]
+        if effect.arguments["result"]["outcome"] == "succeeded":
+            return decision("pass")
+        return decision("escalate") if is_last else decided
+
+    return answer
+
+
+async def test_step_is_changed_before_its_approval_whatever_reviews_it_has() -> None:
+    changed = {**step("risky"), "script": "echo changed"}
+    standin = StandIn(_as_workers_decide(decision("revise", step=changed)))
+    task = standin.start([step("risky", needs_approval=True)], max_reviews=1)
+    await work_until_settled(standin, task, ["echo changed, please"])
+    row = standin.workflows[task]
+    assert row.waiting_for == "approval"
+    assert "echo changed" in (row.question or "")
+    standin.resume(task, "and once more")
+    await work_until_settled(standin, task, ["yes"])
+    assert row.status == "done"
+    ran = [each.arguments["script"] for each in row.effects.values() if each.kind == "job"]
+    assert ran == ["echo changed"]
+    # The review of the result is the first that counts.
+    reviews = [each.arguments for each in row.effects.values() if each.kind == "review"]
+    assert [each["max_iterations"] for each in reviews] == [2, 2, 1]
+
+
+async def test_step_that_never_ran_is_not_accepted_as_done() -> None:
+    standin = StandIn(_as_workers_decide(decision("escalate", question="Changed to what?")))
+    task = standin.start([step("risky", needs_approval=True)])
+    await work_until_settled(standin, task, ["safer, please"])
+    row = standin.workflows[task]
+    assert row.waiting_for == "question"
+    assert "Answer retry or stop, or say" in (row.question or "")
+    standin.resume(task, "accept")
+    await work_until_settled(standin, task)
+    assert (row.status, row.waiting_for) == ("waiting", "question")
+    assert "It has not run, so there is nothing to accept." in (row.question or "")
+    standin.resume(task, "retry")
+    await work_until_settled(standin, task)
+    assert row.waiting_for == "approval"
+    standin.resume(task, "yes")
+    await work_until_settled(standin, task)
+    assert row.status == "done"
+    assert "accepted" not in (row.summary or "")
+    assert standin.effects(task).count(("job", "risky")) == 1
+
+
+async def test_workflow_that_was_stopped_before_a_change_runs_its_step_after_a_retry() -> None:
+    standin = StandIn(_as_workers_decide(decision("escalate")))
+    task = standin.start([step("risky", needs_approval=True)])
+    await work_until_settled(standin, task, ["safer, please", "stop"])
+    row = standin.workflows[task]
+    assert row.status == "failed"
+    standin.retry(task)
+    await work_until_settled(standin, task, ["yes"])
+    assert row.status == "done"
+    assert standin.effects(task).count(("job", "risky")) == 1

@@ -118,7 +118,8 @@ class _Decision:
         self.verification[name] = {key: value for key, value in review.items() if key != "step"}
         # Each attempt is approved for itself.
         step.pop("approved", None)
-        if step.pop("to_change", None) and decision != "escalate":
+        if step.get("to_change") and decision != "escalate":
+            step.pop("to_change")
             self._change_before_it_runs(step, decision, changes, reasons)
             return
         if decision == "retry" and is_excused(step, self.results.get(name, {})):
@@ -205,8 +206,15 @@ class _Decision:
         if asked:
             return cut(f"Step “{name}”: {asked}", 4000)
         reasons = review.get("question") or "; ".join(review.get("reasons") or [])
-        asked = f"Step “{name}” needs you: {reasons or 'its result was not accepted'}"
-        return f"{cut(asked, 3900)}\nAnswer retry, accept or stop, or say what should be done."
+        asked = cut(f"Step “{name}” needs you: {reasons or 'its result was not accepted'}", 3900)
+        note = f"\n{step['note']}" if step.get("note") else ""
+        words = "retry or stop" if self._never_ran(step) else "retry, accept or stop"
+        return f"{asked}{note}\nAnswer {words}, or say what should be done."
+
+    def _never_ran(self, step: PlannedStep) -> bool:
+        """Returns whether the newest attempt of a step was neither approved nor begun: it has no result."""
+        begun = (self.state.get("begun") or {}).get(step["name"], {})
+        return bool(step.get("to_change")) or "error" in begun
 
     def _apply_answer(self, question: Question) -> None:
         answer = question["answer"]
@@ -245,8 +253,8 @@ class _Decision:
         # A person's word gives the step its attempts and reviews back, which are approved anew.
         self.attempts[name] = 0
         self.iterations[name] = 0
-        step.pop("approved", None)
-        step.pop("reduced", None)
+        for field in ("approved", "reduced", "note"):
+            step.pop(field, None)  # type: ignore[misc]
         if "question" in self.results.get(name, {}):
             # The manager asked, and understands every word of the answer by itself.
             self._remember(step, question)
@@ -255,11 +263,16 @@ class _Decision:
             step["status"] = "failed"
             self.error = f"a person stopped it at step “{name}”"
             self._event("failed", step, "stopped by a person")
+        elif said is Answer.ACCEPT and self._never_ran(step):
+            # Nothing was done that could be left as it is. The same question is asked again.
+            step["note"] = "It has not run, so there is nothing to accept."
         elif said is Answer.ACCEPT:
             step["status"] = "done"
             self._event("ended", step, "accepted by a person")
         elif said is Answer.RETRY:
+            # If it was to be changed before it runs, approval is asked for it as it is.
             step["status"] = "pending"
+            step.pop("to_change", None)
         else:
             # The manager reviews the same result again, now with what the person says. “Yes” and “no” are
             # texts as well: only the manager knows what its question was about.
@@ -294,8 +307,8 @@ def retried(state: State) -> dict[str, Any]:
             step["status"] = "pending"
             attempts[step["name"]] = 0
             iterations[step["name"]] = 0
-            step.pop("approved", None)
-            step.pop("reduced", None)
+            for field in ("approved", "reduced", "to_change", "note"):
+                step.pop(field, None)  # type: ignore[misc]
     return {
         "plan": plan,
         "attempts_by_step": attempts,

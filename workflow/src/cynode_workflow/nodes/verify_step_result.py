@@ -29,8 +29,8 @@ class Verify(TypedDict):
 async def verify_step_result(sent: Verify, runtime: Runtime[RunContext]) -> dict[str, Any]:
     step, result, context = sent["step"], sent["result"], runtime.context
     name, policy, iteration = step["name"], sent["state"]["policy"], sent["iteration"]
-    # A review of an attempt that does not count is never the last one.
-    excused = int(is_excused(step, result))
+    # A review of an attempt that does not count, or of a change before the attempt runs, is never the last.
+    excused = int(is_excused(step, result) or bool(step.get("to_change")))
     payload = {
         "step": contract_step(step),
         "result": {key: value for key, value in result.items() if key != "question"},
