@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import threading
 import time
 import uuid
@@ -11,6 +13,10 @@ from typing import Any
 
 Json = dict[str, Any]
 ACTIVE = ("queued", "running", "waiting")
+# What the gateway takes: data of a checkpoint, or of the writes of one call; a state; a handoff.
+MAX_DATA_BYTES = 2 * 1024 * 1024
+MAX_STATE_BYTES = 512 * 1024
+MAX_HANDOFF_BYTES = 900 * 1024
 
 
 class Refused(Exception):
@@ -71,6 +77,15 @@ class Workflow:
     # The epochs of the last retry and of the newest checkpoint.
     retried_at: int = 0
     stored_at: int = 0
+
+
+def _size(value: Any) -> int:
+    return len(json.dumps(value, ensure_ascii=False).encode())
+
+
+def _check_size(what: str, size: int, limit: int) -> None:
+    if size > limit:
+        raise Refused(f"{what} has {size} bytes; the limit is {limit}", code="too_large")
 
 
 def job(code: int = 0, *, tail: str = "ok", files: list[str] | None = None) -> Json:
@@ -273,6 +288,8 @@ class StandIn:
     def _workflow_checkpoint_put(self, task_id: str, epoch: int, checkpoint_id: str, **fields: Any) -> Json:
         row = self._held(task_id, epoch)
         assert len(fields.get("events", [])) <= 64
+        _check_size("the data", len(base64.b64decode(fields["data"])), MAX_DATA_BYTES)
+        _check_size("the state", _size(fields.get("state")), MAX_STATE_BYTES)
         place = (fields.pop("namespace"), checkpoint_id)
         is_new = place not in row.checkpoints
         # In the order in which they were first stored, whatever their ids are.
@@ -297,6 +314,8 @@ class StandIn:
     ) -> Json:
         row = self._held(task_id, epoch)
         assert 1 <= len(writes) <= 64
+        sizes = [len(base64.b64decode(write["data"])) for write in writes]
+        _check_size("the data of all writes", sum(sizes), MAX_DATA_BYTES)
         for write in writes:
             place = (namespace, checkpoint_id, write_task_id, write["idx"])
             if replace or place not in row.writes:
@@ -379,6 +398,7 @@ class StandIn:
         step: str | None = None,
         give_up: bool = False,
     ) -> Json:
+        _check_size("the handoff", _size(payload), MAX_HANDOFF_BYTES)
         effect, began = self._effect(task_id, epoch, key, kind, step, payload)
         effect.given_up = effect.given_up or (give_up and effect.answer is None)
         self._wait(task_id, epoch, effect, 0 if effect.given_up else wait_seconds)

@@ -50,11 +50,7 @@ def after(before: State) -> State:
 
 
 def targets(routed: str | list[Send]) -> list[str]:
-    return (
-        [routed]
-        if isinstance(routed, str)
-        else [f"{send.node} {send.arg['step']['name']}" for send in routed]
-    )
+    return [routed] if isinstance(routed, str) else [f"{send.node} {send.arg['step']}" for send in routed]
 
 
 def test_waves_follow_dependencies() -> None:
@@ -243,7 +239,7 @@ def test_answers_of_people_are_told_however_long_the_description_is() -> None:
     long["answers"] = [{"question": "Q" * 5_000, "answer": "use the blue one"}]
     text = contract_step(long)["description"]
     assert text.endswith("and answered: use the blue one")
-    assert "more bytes; the plan of the workflow has all" in text
+    assert "more bytes)" in text
     assert len(text.encode()) <= 16 * 1024
     # Of very many answers, the last ones.
     long["answers"] = [{"question": "Q", "answer": f"{number} " + "x" * 3_000} for number in range(9)]

@@ -91,11 +91,11 @@ async def test_task_criteria_hold_for_steps_that_nothing_follows() -> None:
     )
     await work_until_settled(standin, task)
     reviews = {
-        each.step: each.arguments["criteria"]
+        each.step: (each.arguments["criteria"], each.arguments["step"]["criteria"])
         for each in standin.workflows[task].effects.values()
         if each.kind == "review"
     }
-    assert reviews == {"a": [], "b": ["whole"], "c": ["own"]}
+    assert reviews == {"a": ([], []), "b": (["whole"], []), "c": ([], ["own"])}
 
 
 async def test_independent_steps_run_at_the_same_time() -> None:

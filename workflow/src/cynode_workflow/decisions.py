@@ -334,15 +334,17 @@ def approval_text(step: PlannedStep, attempt: int) -> str:
     parts = [f"May step “{step['name']}” run?" + (f" It is attempt {attempt}." if attempt > 1 else "")]
     if step.get("note"):
         parts.append(cut(step["note"], 1_000))
-    parts.append(cut_with_note(step.get("description", ""), 1_500))
+    # The step that is asked about is whole in the state that people see.
+    where = "; the plan of the workflow has all"
+    parts.append(cut_with_note(step.get("description", ""), 1_500, where))
     if step.get("script"):
-        parts.append("Script:\n" + cut_with_note(step["script"], 4_000))
+        parts.append("Script:\n" + cut_with_note(step["script"], 4_000, where))
     lists = (
         ("Network", step.get("network", [])),
         ("Files it is given", [file["path"] for file in step.get("files", [])]),
         ("Artifacts it is given", step.get("artifacts", [])),
         ("Files it keeps", step.get("outputs", [])),
     )
-    parts += [f"{title}: {cut_with_note(', '.join(items), 1_000)}" for title, items in lists if items]
+    parts += [f"{title}: {cut_with_note(', '.join(items), 1_000, where)}" for title, items in lists if items]
     parts.append("Answer yes or no, or say what to change first.")
     return "\n".join(part for part in parts if part)

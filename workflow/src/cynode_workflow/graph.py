@@ -19,20 +19,16 @@ from cynode_workflow.context import RunContext
 from cynode_workflow.nodes.ask_person import ask_person
 from cynode_workflow.nodes.collect_result import collect_result
 from cynode_workflow.nodes.decide_next import decide_next
-from cynode_workflow.nodes.dispatch_step import dispatch_step, earlier_text
+from cynode_workflow.nodes.dispatch_step import dispatch_step
 from cynode_workflow.nodes.finalize_summary import finalize_summary
 from cynode_workflow.nodes.load_task_context import load_task_context
 from cynode_workflow.nodes.mark_failed import mark_failed
 from cynode_workflow.nodes.plan_steps import plan_steps
 from cynode_workflow.nodes.verify_step_result import verify_step_result
-from cynode_workflow.plan import criteria_of
-from cynode_workflow.state import PlannedStep, State, cut
+from cynode_workflow.state import PlannedStep, State
 
 # Far beyond what attempts, reviews and answers of a plan of 50 steps can use.
 RECURSION_LIMIT = 100_000
-# How much of the results before it a manager's step is sent, in characters. Each step that runs at the same
-# time has its own, and all of them are stored.
-_MAX_EARLIER = 16_000
 
 
 def build_graph() -> StateGraph[State, RunContext, State, State]:
@@ -81,17 +77,17 @@ def after_decision(state: State) -> str | list[Send]:
         return "plan_steps"
     running = [step for step in plan if step["status"] == "running"]
     if running:
-        return [_dispatch(step, state) for step in running]
+        return [_send("dispatch_step", step) for step in running]
     reviews = _to_review(state)
     if reviews:
-        return [_verify(step, state) for step in reviews]
+        return [_send("verify_step_result", step) for step in reviews]
     return "finalize_summary"
 
 
 def after_results(state: State) -> str | list[Send]:
     """Returns a review of each result that has none; questions of the manager need none."""
     reviews = _to_review(state)
-    return [_verify(step, state) for step in reviews] or "decide_next"
+    return [_send("verify_step_result", step) for step in reviews] or "decide_next"
 
 
 def _to_review(state: State) -> list[PlannedStep]:
@@ -103,46 +99,21 @@ def _to_review(state: State) -> list[PlannedStep]:
     ]
 
 
-def _dispatch(step: PlannedStep, state: State) -> Send:
-    needs = step["depends_on"] if step["kind"] == "manager" else []
-    return Send("dispatch_step", {"step": step, "state": _sent(state), "earlier": _earlier(needs, state)})
-
-
-def _verify(step: PlannedStep, state: State) -> Send:
-    name = step["name"]
-    sent = {
-        "step": step,
-        "state": _sent(state),
-        "result": state["results"][name],
-        "criteria": criteria_of(state, step),
-        "iteration": (state.get("review_iterations") or {}).get(name, 0) + 1,
-    }
-    return Send("verify_step_result", sent)
-
-
-def _sent(state: State) -> dict[str, Any]:
-    """Returns what nodes that run once per step read of the state. Little: it is stored for each of them."""
-    return {"title": state.get("title"), "policy": state.get("policy")}
-
-
-def _earlier(names: list[str], state: State) -> dict[str, str]:
-    """Returns what the steps before came to, each shortened so that all of them have a place."""
-    results = state.get("results") or {}
-    texts = {name: earlier_text(results.get(name, {})) for name in names}
-    most = max(200, _MAX_EARLIER // max(1, len(names)))
-    return {name: cut(text, min(2_000, most)) for name, text in texts.items() if text}
+def _send(node: str, step: PlannedStep) -> Send:
+    """Sends a step to a node by its name alone: see `nodes.reading`."""
+    return Send(node, {"step": step["name"]})
 
 
 def _timed(
-    node: Callable[[Any, Runtime[RunContext]], Awaitable[dict[str, Any]]],
+    node: Callable[..., Awaitable[dict[str, Any]]],
 ) -> Any:
     name = getattr(node, "__name__", "node")
 
     @functools.wraps(node)
-    async def run(state: Any, runtime: Runtime[RunContext]) -> dict[str, Any]:
+    async def run(state: Any, *, runtime: Runtime[RunContext], **given: Any) -> dict[str, Any]:
         began = time.monotonic()
         try:
-            return await node(state, runtime)
+            return await node(state, runtime=runtime, **given)
         finally:
             runtime.context.metrics.node_seconds.labels(name).observe(time.monotonic() - began)
 

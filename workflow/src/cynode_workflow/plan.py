@@ -6,7 +6,16 @@ import hashlib
 import json
 from typing import Any, cast
 
-from cynode_workflow.state import PlannedStep, Policy, State, StepResult, cut, cut_with_note, size_of
+from cynode_workflow.state import (
+    PlannedStep,
+    Policy,
+    State,
+    StepResult,
+    cut,
+    cut_with_note,
+    json_size,
+    size_of,
+)
 from cynode_workflow.texts import has_nul, without_nul
 
 MAX_STEPS = 50
@@ -15,6 +24,9 @@ MAX_DESCRIPTION = 16_000
 MAX_ANSWERS = 10_000
 MAX_ANSWER = 4_000
 MAX_QUESTION = 500
+# Of a plan, and of a step that a person has to approve, as JSON. The gateway refuses others at the start.
+MAX_PLAN_BYTES = 512 * 1024
+MAX_APPROVED_BYTES = 384 * 1024
 # An attempt whose node was lost does not count, this many times in a row.
 MAX_LOST = 3
 # The fields of a step in the contract.
@@ -59,7 +71,11 @@ def planned(steps: Any) -> list[PlannedStep]:
         raise PlanError("the plan has no steps")
     if len(steps) > MAX_STEPS:
         raise PlanError(f"the plan has {len(steps)} steps; the limit is {MAX_STEPS}")
-    plan = [_planned_step(_of_contract(step)) for step in steps]
+    given = [_of_contract(step) for step in steps]
+    size = size_of(json.dumps(given, ensure_ascii=False, separators=(",", ":")))
+    if size > MAX_PLAN_BYTES:
+        raise PlanError(f"the steps have {size} bytes as JSON; the limit is {MAX_PLAN_BYTES}")
+    plan = [_planned_step(step) for step in given]
     names = [step["name"] for step in plan]
     for name in names:
         if names.count(name) > 1:
@@ -203,4 +219,10 @@ def _planned_step(given: Any) -> PlannedStep:
     ):
         if given.get(field):
             step[field] = given[field]
+    size = json_size({**step, "answers": []})
+    if step["needs_approval"] and size > MAX_APPROVED_BYTES:
+        raise PlanError(
+            f"step `{step['name']}` needs approval and has {size} bytes as JSON; a person is shown at most "
+            f"{MAX_APPROVED_BYTES}"
+        )
     return step

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypedDict
 
 from langgraph.channels import Topic
@@ -169,24 +171,61 @@ _SHOWN = (
 )
 
 
+# What is left out of a state that is too large, in this order.
+_LEFT_OUT = (
+    "results",
+    "verification",
+    "clarifications",
+    "preferences_effective",
+    "begun",
+    "last_result",
+    "acceptance_criteria",
+)
+# What remains of the steps of a plan that is too large.
+_OF_STEPS = ("name", "kind", "status", "needs_approval", "depends_on")
+
+
 def state_for_people(values: dict[str, Any]) -> dict[str, Any] | None:
-    """Returns the state as it is shown, without what would make it too large: first the texts of files."""
+    """Returns the state as it is shown, without what would make it too large: first the texts of files.
+
+    A step that a person is asked to approve stays whole: all that is approved can be read.
+    """
     shown = {name: values[name] for name in _SHOWN if values.get(name) is not None}
     if not shown:
         return None
-    if _size(shown) <= MAX_STATE_BYTES:
+    if json_size(shown) <= MAX_STATE_BYTES:
         return shown
-    plan = [
-        {**step, "files": [{"path": file["path"], "text": "…"} for file in step.get("files", [])]}
-        for step in shown.get("plan", [])
-    ]
-    shown = {**shown, "plan": plan}
-    for name in ("results", "verification", "clarifications", "preferences_effective", "plan", "begun"):
-        if _size(shown) <= MAX_STATE_BYTES:
-            break
-        shown.pop(name, None)
-        shown["left_out"] = [*shown.get("left_out", []), name]
+    question = shown.get("question") or {}
+    asked = question.get("step") if question.get("kind") == "approval" else None
+    plan: list[dict[str, Any]] = shown.get("plan", [])
+
+    def others(shorten: Callable[[dict[str, Any]], dict[str, Any]]) -> list[dict[str, Any]]:
+        return [step if step["name"] == asked else shorten(step) for step in plan]
+
+    shown = {**shown, "plan": others(_without_file_texts)}
+    for name in _LEFT_OUT:
+        if json_size(shown) <= MAX_STATE_BYTES:
+            return shown
+        if name in shown:
+            shown.pop(name)
+            shown["left_out"] = [*shown.get("left_out", []), name]
+    for fields in (_OF_STEPS, _OF_STEPS[:-1]):
+        if json_size(shown) <= MAX_STATE_BYTES:
+            return shown
+        shown["plan"] = others(functools.partial(_only, fields))
+        shown["left_out"] = [*(name for name in shown.get("left_out", []) if name != "plan"), "plan"]
+    if json_size(shown) > MAX_STATE_BYTES:
+        # No single step is as large as this, except for all that people ever answered about it.
+        shown["plan"] = [{name: step[name] for name in step if name != "answers"} for step in shown["plan"]]
     return shown
+
+
+def _without_file_texts(step: dict[str, Any]) -> dict[str, Any]:
+    return {**step, "files": [{"path": file["path"], "text": "…"} for file in step.get("files", [])]}
+
+
+def _only(fields: tuple[str, ...], step: dict[str, Any]) -> dict[str, Any]:
+    return {field: step[field] for field in fields if field in step}
 
 
 def cut(text: str, most: int = MAX_TEXT) -> str:
@@ -194,12 +233,14 @@ def cut(text: str, most: int = MAX_TEXT) -> str:
     return text if size_of(text) <= most else first_bytes(text, most - size_of("…")) + "…"
 
 
-def cut_with_note(text: str, most: int) -> str:
-    """Returns the text, or its first bytes with how many are missing: nothing is cut in silence."""
+def cut_with_note(text: str, most: int, where: str = "") -> str:
+    """Returns the text, or its first bytes with how many are missing, and where they are, if one can read
+    them: nothing is cut in silence.
+    """
     left = size_of(text) - most
     if left <= 0:
         return text
-    return f"{first_bytes(text, most)}… ({left} more bytes; the plan of the workflow has all)"
+    return f"{first_bytes(text, most)}… ({left} more bytes{where})"
 
 
 def size_of(text: str) -> int:
@@ -212,5 +253,6 @@ def first_bytes(text: str, most: int) -> str:
     return text.encode(errors="replace")[:most].decode(errors="ignore")
 
 
-def _size(value: Any) -> int:
-    return len(json.dumps(value, ensure_ascii=False, default=str).encode())
+def json_size(value: Any) -> int:
+    """Returns the size of a value as JSON, in bytes of UTF-8, not less than the gateway counts."""
+    return len(json.dumps(value, ensure_ascii=False, default=str).encode(errors="replace"))

@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import Any
 
+from langchain_core.runnables import RunnableConfig
 from langgraph.runtime import Runtime
 
 from cynode_workflow.context import RunContext
 from cynode_workflow.effects import MAX_CANCELLED, begin_handoff, begin_job, is_cancelled_with_workflow
 from cynode_workflow.errors import StaleEpoch, ToolRefused
 from cynode_workflow.nodes.keys import key_base
+from cynode_workflow.nodes.reading import Sent, read_step
 from cynode_workflow.plan import described
 from cynode_workflow.state import Begun, PlannedStep, State, StepResult, cut
 
 NODE = "dispatch_step"
+# How much of the results before it a manager's step is told, in bytes.
+_MAX_EARLIER = 16_000
 
 
-class Dispatch(TypedDict):
-    """What the graph sends for one step."""
-
-    step: PlannedStep
-    state: State
-    # What the steps before it came to, by name.
-    earlier: dict[str, str]
-
-
-async def dispatch_step(sent: Dispatch, runtime: Runtime[RunContext]) -> dict[str, Any]:
-    context, name = runtime.context, sent["step"]["name"]
+async def dispatch_step(sent: Sent, config: RunnableConfig, runtime: Runtime[RunContext]) -> dict[str, Any]:
+    step, state = read_step(sent, config)
+    context, name = runtime.context, step["name"]
     begun: Begun = {"run": context.lease.run}
     try:
         for number in range(MAX_CANCELLED):
             begun["key"] = f"{key_base(runtime)}/{number}"
             # What was approved is not begun anew unasked.
-            if not await _begin(context, begun, sent) or sent["step"].get("approved"):
+            if not await _begin(context, begun, step, state) or step.get("approved"):
                 break
     except StaleEpoch:
         raise
@@ -44,9 +40,8 @@ async def dispatch_step(sent: Dispatch, runtime: Runtime[RunContext]) -> dict[st
     return {"begun": {name: begun}, "events": [event]}
 
 
-async def _begin(context: RunContext, begun: Begun, sent: Dispatch) -> bool:
+async def _begin(context: RunContext, begun: Begun, step: PlannedStep, state: State) -> bool:
     """Begins or joins what the key names. Returns whether that was cancelled together with the workflow."""
-    step, state = sent["step"], sent["state"]
     name, key = step["name"], begun["key"]
     if step["kind"] == "job":
         begun["kind"] = "job"
@@ -54,7 +49,7 @@ async def _begin(context: RunContext, begun: Begun, sent: Dispatch) -> bool:
         begun["id"] = answer["job"]["job_id"]
         return is_cancelled_with_workflow(answer)
     begun["kind"] = "chat"
-    handed = await begin_handoff(context, key, "chat", chat_of(step, state, sent["earlier"]), name)
+    handed = await begin_handoff(context, key, "chat", chat_of(step, state, _earlier(step, state)), name)
     begun["id"] = handed["handoff_id"]
     return is_cancelled_with_workflow(handed)
 
@@ -69,8 +64,15 @@ def job_of(step: PlannedStep, state: State) -> dict[str, Any]:
     return run
 
 
-def earlier_text(result: StepResult) -> str:
-    """Returns what a step came to, in words."""
+def _earlier(step: PlannedStep, state: State) -> dict[str, str]:
+    """Returns what the steps before came to, each shortened so that all of them have a place."""
+    names, results = step["depends_on"], state.get("results") or {}
+    texts = {name: _in_words(results.get(name, {})) for name in names}
+    most = max(200, _MAX_EARLIER // max(1, len(names)))
+    return {name: cut(text, min(2_000, most)) for name, text in texts.items() if text}
+
+
+def _in_words(result: StepResult) -> str:
     return result.get("answer") or result.get("output_tail") or ""
 
 
