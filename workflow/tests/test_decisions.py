@@ -11,6 +11,7 @@ from standin import step
 
 from cynode_workflow.decisions import decide, retried
 from cynode_workflow.graph import after_decision, after_results
+from cynode_workflow.nodes.reading import read_step
 from cynode_workflow.plan import (
     PlanError,
     approval_of,
@@ -347,3 +348,13 @@ def test_summary_tells_what_each_step_left() -> None:
     assert summarise(now) == (
         "T: done in 2 steps.\n- a: last (files: f) (attempt 2)\n- b: done (accepted although it failed)"
     )
+
+
+def test_step_is_read_by_its_name_or_as_releases_before_sent_it() -> None:
+    """A workflow may go on from their checkpoint."""
+    now = state(step("a"), step("b"))
+    config: Any = {"configurable": {"__pregel_read": lambda _: now}}
+    for sent in ("b", step("b", script="echo as it was then")):
+        found, read = read_step(cast(Any, {"step": sent, "state": {"title": "T"}}), config)
+        assert found is now["plan"][1]
+        assert read is now

@@ -123,6 +123,9 @@ def _of_answer(answer: dict[str, Any]) -> StepResult:
     text = cut(message_of(answer))
     match answer.get("status"):
         case "completed":
+            why = _incomplete(answer)
+            if why is not None:
+                return {"outcome": "failed", "error": why, "answer": text}
             return {"outcome": "succeeded", "answer": text}
         case "needs_clarification":
             return {
@@ -134,3 +137,14 @@ def _of_answer(answer: dict[str, Any]) -> StepResult:
     if text:
         failed["answer"] = text
     return failed
+
+
+def _incomplete(answer: dict[str, Any]) -> str | None:
+    """Returns why an answer is not whole; `None` if it is."""
+    stop = (answer.get("trace") or {}).get("stop")
+    if stop == "max_steps":
+        return "the manager used up its steps before it was done"
+    finish = answer.get("finish_reason") or "stop"
+    if stop == "budget" or finish == "length":
+        return "the answer of the manager was cut off: it reached the limit of its length"
+    return None if finish == "stop" else f"the answer of the manager is not whole: it ended with `{finish}`"
