@@ -89,7 +89,9 @@ impl<'a> Session<'a> {
     /// refuses the worker's token.
     pub(super) async fn open(context: WorkContext<'a>) -> Result<Self, WorkError> {
         let WorkContext { resources, handoff, lease, trace_id, ledger, live, journal } = context;
-        let catalogue = match resources.recording.catalogue(&resources.tools, lease, &live.listing()).await {
+        let effects = HandoffEffects::new(handoff.id);
+        let (tools, listing) = (&resources.tools, live.listing());
+        let catalogue = match resources.recording.catalogue(&effects, tools, lease, &listing).await {
             Err(CallError::TokenRefused { why }) => return journal.hand_back(why).await,
             listed => listed?,
         };
@@ -98,7 +100,7 @@ impl<'a> Session<'a> {
             handoff,
             lease,
             ledger,
-            effects: HandoffEffects::new(handoff.id),
+            effects,
             live,
             journal,
             catalogue,
