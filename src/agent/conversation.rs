@@ -75,8 +75,21 @@ impl RequestedCall {
 /// How a conversation ends.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum End {
-    Answered { content: String, finish: Finish, out_of_steps: bool },
-    Asks { question: String },
+    Answered {
+        content: String,
+        finish: Finish,
+        out_of_steps: bool,
+    },
+    Asks {
+        question: String,
+    },
+    /// The reply was cut off in one of its calls, so none of them is executed. Not the end if the model may
+    /// be asked again.
+    CutOff {
+        content: String,
+        calls: Vec<String>,
+        model: String,
+    },
     Failed(WorkError),
 }
 
@@ -125,8 +138,11 @@ impl Conversation {
         if self.turns >= self.max_steps {
             return None;
         }
-        let content = escape_template_marks(answer).into_owned();
-        self.messages.push(Message::Assistant { content, calls: Vec::new() });
+        // An empty message is not sent back: some servers refuse it.
+        if !answer.trim().is_empty() {
+            let content = escape_template_marks(answer).into_owned();
+            self.messages.push(Message::Assistant { content, calls: Vec::new() });
+        }
         self.messages.push(Message::user(escape_template_marks(why)));
         Some(self.ask())
     }
@@ -148,6 +164,10 @@ impl Conversation {
         }
         if last {
             return Action::Finish(End::Failed(WorkError::MaxSteps { steps: self.turns }));
+        }
+        if has_cut_call(&reply) {
+            let calls = reply.calls.iter().map(|call| short(&call.name)).collect();
+            return Action::Finish(End::CutOff { content: reply.content, calls, model: reply.model });
         }
         let parsed: Vec<ParsedCall> =
             reply.calls.iter().enumerate().map(|(index, call)| self.parse_call(index, call)).collect();
@@ -249,6 +269,17 @@ impl Conversation {
 enum ParsedCall {
     Execute(RequestedCall),
     AskUser(String),
+}
+
+/// Whether a reply was cut off before its calls were complete. A JSON object ends itself, so a call that has
+/// all of its arguments is whole.
+fn has_cut_call(reply: &Reply) -> bool {
+    let is_whole = |call: &ToolCall| serde_json::from_str::<Map<String, Value>>(&call.arguments).is_ok();
+    match reply.finish {
+        Finish::Stop => false,
+        Finish::Length => !reply.calls.iter().all(is_whole),
+        Finish::CutShort => !reply.calls.is_empty(),
+    }
 }
 
 fn short(name: &str) -> String {

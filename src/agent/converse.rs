@@ -14,10 +14,13 @@ use super::{
     session::Session,
 };
 use crate::{
-    inference::{ASK_USER, Finish, OBJECTION},
+    inference::{self, ASK_USER, Finish, OBJECTION},
     tools::{CallError, Offer, VerificationRequest},
 };
 
+/// Asks again after a reply that was cut off in a call.
+const CUT_CALL: &str =
+    "That was cut off in a tool call, so nothing was called. Be brief: call it, or answer.";
 /// An objection repeats the request up to this length, so that it is not taken for the request.
 const MAX_REPEATED_CHARS: usize = 500;
 
@@ -36,7 +39,7 @@ impl Session<'_> {
         let mut action = conversation.begin();
         let earlier = conversation.messages().len();
         let (mut changes, mut has_read) = (Vec::new(), false);
-        let mut objected = false;
+        let (mut objected, mut was_cut) = (false, false);
         loop {
             let event = match action {
                 Action::Ask { last } => Event::Replied(
@@ -47,10 +50,19 @@ impl Session<'_> {
                     let executed = self.execute_all(calls.clone()).await?;
                     changes
                         .extend(calls.iter().zip(&executed).filter_map(|(call, it)| self.change(call, it)));
+                    was_cut = false;
                     has_read |= executed.iter().any(|observed| !observed.failed);
                     Event::Executed(executed)
                 }
                 Action::Finish(End::Failed(error)) => return Err(error),
+                Action::Finish(End::CutOff { content, calls, model }) => {
+                    self.record_cut_calls(&calls);
+                    let is_second = std::mem::replace(&mut was_cut, true);
+                    let why = format!("{CUT_CALL} Asked for was: {}", repeated(goal));
+                    let next = if is_second { None } else { conversation.object(&content, &why) };
+                    action = next.ok_or_else(|| cut_off(model))?;
+                    continue;
+                }
                 Action::Finish(End::Asks { mut question }) => {
                     self.live.selected(vec![ASK_USER.to_owned()]);
                     let background = Background { earlier: &conversation.messages()[..earlier], has_read };
@@ -66,7 +78,7 @@ impl Session<'_> {
                         && !std::mem::replace(&mut objected, true)
                     {
                         let done = claims::describe(&changes);
-                        let goal: String = goal.chars().take(MAX_REPEATED_CHARS).collect();
+                        let goal = repeated(goal);
                         let why = format!(
                             "{OBJECTION} {unkept}; {done}. Asked for was: {goal}\nIf something of \
                              that is left to do, do it now with a tool. Otherwise answer with what is true."
@@ -85,6 +97,14 @@ impl Session<'_> {
                 }
             };
             action = conversation.step(event);
+        }
+    }
+
+    /// Records calls that were cut off and so not made.
+    fn record_cut_calls(&self, names: &[String]) {
+        for name in names {
+            self.ledger.record_refusal(name, "not called: the reply was cut off in its calls");
+            self.live.not_called(None, StepOutcome::Failed);
         }
     }
 
@@ -190,6 +210,17 @@ impl Session<'_> {
             ReadyCall::Verify(request) => Box::pin(self.verify(request)).await,
         }
     }
+}
+
+/// Returns the request, for a message that could be taken for it.
+fn repeated(goal: &str) -> String {
+    goal.chars().take(MAX_REPEATED_CHARS).collect()
+}
+
+/// Returns the failure of a model whose calls are cut off again and again.
+fn cut_off(model: String) -> WorkError {
+    let why = "a call was cut off, twice; raise `max_tokens` in `inference.profiles`".to_owned();
+    inference::Error::Unusable { model, why }.into()
 }
 
 /// A requested call that is ready to be executed.

@@ -4,13 +4,43 @@
 use serde_json::Value;
 use subjects::ToolCall;
 
-use super::{Finish, Tokens};
+use super::{Finish, Tokens, steps};
 
 /// Fields in which servers stream the reasoning of a model before its answer.
 const REASONING_FIELDS: [&str; 2] = ["reasoning_content", "reasoning"];
 
 /// Maximum number of calls in one reply.
 const MAX_CALLS: usize = 64;
+
+/// Why a reply that the provider's filter ended cannot be used: it is not whole, and its calls may be what
+/// was filtered.
+pub(super) const FILTERED: &str = "the provider's filter ended it (finish_reason `content_filter`)";
+
+/// Finish reasons by which servers say that a reply is whole, in lower case.
+const STOP_REASONS: [&str; 9] = [
+    "stop",
+    "tool_calls",
+    "function_call",
+    "tool_use",
+    "end_turn",
+    "stop_sequence",
+    "eos",
+    "eos_token",
+    "complete",
+];
+/// Finish reasons of a reply that reached the limit of its tokens.
+const LENGTH_REASONS: [&str; 4] = ["length", "max_tokens", "model_length", "max_output_tokens"];
+/// Finish reasons of a reply that was filtered.
+const FILTER_REASONS: [&str; 8] = [
+    "content_filter",
+    "content_filtered",
+    "safety",
+    "recitation",
+    "prohibited_content",
+    "blocklist",
+    "spii",
+    "refusal",
+];
 
 #[derive(Debug)]
 pub(super) struct Assembly {
@@ -19,6 +49,8 @@ pub(super) struct Assembly {
     /// The server's index of each call, to which fragments refer.
     numbers: Vec<u64>,
     finish: Option<Finish>,
+    /// Whether the last event was one that servers send after the reply alone.
+    has_ended: bool,
     tokens: Option<Tokens>,
     bytes: usize,
     max_bytes: usize,
@@ -41,6 +73,7 @@ pub(super) enum Pushed {
 #[derive(Debug, PartialEq)]
 pub(super) struct Assembled {
     pub(super) content: String,
+    /// If the reply was cut, the last one may be incomplete.
     pub(super) calls: Vec<ToolCall>,
     pub(super) finish: Finish,
     /// As counted by the server, if it reports usage.
@@ -54,6 +87,7 @@ impl Assembly {
             calls: Vec::new(),
             numbers: Vec::new(),
             finish: None,
+            has_ended: false,
             tokens: None,
             bytes: 0,
             max_bytes,
@@ -65,13 +99,14 @@ impl Assembly {
     }
 
     /// Adds one event of the stream, or a whole reply from a server that does not stream. Returns the error
-    /// message that the server sent, if the event is one.
+    /// message that the server sent, if the event is one, or why the reply is not whole.
     pub(super) fn push(&mut self, chunk: &Value) -> Result<Pushed, String> {
         if let Some(error) = chunk.get("error").filter(|error| !error.is_null()) {
             let message = error.get("message").and_then(Value::as_str);
             return Err(message.map_or_else(|| error.to_string(), str::to_owned));
         }
-        if let Some(usage) = chunk.get("usage").filter(|usage| usage.is_object()) {
+        let usage = chunk.get("usage").filter(|usage| usage.is_object());
+        if let Some(usage) = usage {
             let count = |name: &str| usage.get(name).and_then(Value::as_u64).unwrap_or(0);
             let cached = usage.pointer("/prompt_tokens_details/cached_tokens").and_then(Value::as_u64);
             self.tokens = Some(Tokens {
@@ -86,8 +121,13 @@ impl Assembly {
             tokens.cached = cached;
         }
         let Some(choice) = chunk.get("choices").and_then(|choices| choices.get(0)) else {
+            // Some servers report the usage in every event, but without a choice after the last one only.
+            self.has_ended |= usage.is_some();
             return Ok(Pushed::Empty);
         };
+        let is_document =
+            choice.get("delta").is_none() && choice.get("message").is_some_and(Value::is_object);
+        self.has_ended = is_document && usage.is_some();
         let part = choice.get("delta").or_else(|| choice.get("message")).unwrap_or(&Value::Null);
         let (before, bytes_before) = (self.content.len(), self.bytes);
         let mut full = false;
@@ -101,11 +141,10 @@ impl Assembly {
             self.finish = Some(Finish::CutShort);
             return Ok(Pushed::LimitReached);
         }
-        let finish = choice.get("finish_reason").and_then(Value::as_str);
-        match finish {
-            Some("length") => self.finish = Some(Finish::Length),
-            Some(_) => self.finish = Some(Finish::Stop),
-            None => {}
+        // Some servers send an empty reason instead of null.
+        let finish = choice.get("finish_reason").and_then(Value::as_str).filter(|reason| !reason.is_empty());
+        if let Some(reason) = finish {
+            self.finish = Some(read_finish_reason(reason)?);
         }
         let added = self.content.len() - before;
         let has_more = self.bytes > bytes_before
@@ -175,11 +214,30 @@ impl Assembly {
 
     /// Returns the reply, or `None` if the stream ended before the reply was complete.
     pub(super) fn finish(self) -> Option<Assembled> {
-        // Some servers send no finish reason, but the usage is only sent at the end.
-        let finish = self.finish.or_else(|| self.tokens.map(|_| Finish::Stop))?;
-        // The calls of a reply that was cut are incomplete.
-        let calls = if finish == Finish::Stop { self.calls } else { Vec::new() };
-        Some(Assembled { content: self.content, calls, finish, tokens: self.tokens })
+        // Some servers send no finish reason, but their last event tells the usage.
+        let finish = self.finish.or_else(|| self.has_ended.then_some(Finish::Stop))?;
+        let finish = match finish {
+            // Some servers say `stop` also if the reply is cut.
+            Finish::Stop if steps::is_unclosed(&self.content) => Finish::Length,
+            // Small models write blanks after an object until their limit; it is whole.
+            Finish::Length if self.calls.is_empty() && steps::is_object(&self.content) => Finish::Stop,
+            finish => finish,
+        };
+        Some(Assembled { content: self.content, calls: self.calls, finish, tokens: self.tokens })
+    }
+}
+
+/// Returns how a reply ended. The error says why it is not whole.
+fn read_finish_reason(reason: &str) -> Result<Finish, String> {
+    let lower = reason.to_lowercase();
+    if STOP_REASONS.contains(&lower.as_str()) {
+        Ok(Finish::Stop)
+    } else if LENGTH_REASONS.contains(&lower.as_str()) {
+        Ok(Finish::Length)
+    } else if FILTER_REASONS.contains(&lower.as_str()) {
+        Err(FILTERED.to_owned())
+    } else {
+        Err(format!("the server ended the reply with the finish_reason `{reason}`"))
     }
 }
 
@@ -188,99 +246,4 @@ fn has_text(part: &Value, name: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn assembled(chunks: &[Value]) -> Option<Assembled> {
-        let mut assembly = Assembly::new(1_000);
-        for chunk in chunks {
-            assembly.push(chunk).unwrap();
-        }
-        assembly.finish()
-    }
-
-    fn delta(delta: &Value) -> Value {
-        json!({ "choices": [{ "index": 0, "delta": delta, "finish_reason": null }] })
-    }
-
-    fn end(reason: &str) -> Value {
-        json!({ "choices": [{ "delta": {}, "finish_reason": reason }] })
-    }
-
-    #[test]
-    fn calls_are_assembled_from_interleaved_fragments() {
-        let fragment = |index: u64, id: Value, name: Value, arguments: &str| {
-            let function = json!({ "name": name, "arguments": arguments });
-            delta(&json!({ "tool_calls": [{ "index": index, "id": id, "function": function }] }))
-        };
-        let reply = assembled(&[
-            delta(&json!({ "role": "assistant", "content": null })),
-            fragment(0, json!("a"), json!("db_task_get"), ""),
-            fragment(1, json!("b"), json!("db_task_list"), "{\"li"),
-            fragment(0, Value::Null, Value::Null, "{\"task_id\":"),
-            fragment(1, Value::Null, Value::Null, "mit\":2}"),
-            fragment(0, Value::Null, Value::Null, "\"t\"}"),
-            end("tool_calls"),
-            json!({ "choices": [], "usage": { "prompt_tokens": 7, "completion_tokens": 3 } }),
-        ])
-        .unwrap();
-        let calls: Vec<_> =
-            reply.calls.iter().map(|call| (&*call.id, &*call.name, &*call.arguments)).collect();
-        assert_eq!(
-            calls,
-            [("a", "db_task_get", "{\"task_id\":\"t\"}"), ("b", "db_task_list", "{\"limit\":2}")]
-        );
-        assert_eq!(reply.tokens, Some(Tokens { prompt: 7, completion: 3, cached: 0 }));
-    }
-
-    #[test]
-    fn replies_with_missing_fields_are_assembled() {
-        let reply = assembled(&[
-            delta(&json!({ "tool_calls": [{ "function": { "name": "one", "arguments": "{" } }] })),
-            delta(&json!({ "tool_calls": [{ "function": { "arguments": "}" } }] })),
-            delta(&json!({ "tool_calls": [{ "function": { "name": "two", "arguments": { "x": 1 } } }] })),
-            end("stop"),
-        ])
-        .unwrap();
-        let calls: Vec<_> =
-            reply.calls.iter().map(|call| (&*call.id, &*call.name, &*call.arguments)).collect();
-        assert_eq!(calls, [("call_0", "one", "{}"), ("call_1", "two", "{\"x\":1}")]);
-        let all_zero = |id: &str, name: &str| {
-            let function = json!({ "name": name, "arguments": "{}" });
-            delta(&json!({ "tool_calls": [{ "index": 0, "id": id, "function": function }] }))
-        };
-        let reply = assembled(&[all_zero("a", "one"), all_zero("b", "two"), end("tool_calls")]).unwrap();
-        assert_eq!(reply.calls.len(), 2, "{reply:?}");
-        let whole =
-            json!({ "choices": [{ "message": { "content": "all at once" }, "finish_reason": "stop" }] });
-        assert_eq!(assembled(&[whole]).unwrap().content, "all at once");
-    }
-
-    #[test]
-    fn incomplete_stream_yields_no_reply() {
-        assert_eq!(assembled(&[delta(&json!({ "content": "half a" }))]), None);
-        assert_eq!(assembled(&[]), None);
-    }
-
-    #[test]
-    fn long_reply_is_cut_at_the_limit_and_incomplete_calls_are_dropped() {
-        let mut assembly = Assembly::new(10);
-        assert_eq!(assembly.push(&delta(&json!({ "content": "12345678" }))), Ok(Pushed::Text(8)));
-        assert_eq!(assembly.push(&delta(&json!({ "content": "é☂é" }))), Ok(Pushed::LimitReached));
-        let reply = assembly.finish().unwrap();
-        assert_eq!((reply.content.as_str(), reply.finish), ("12345678é", Finish::CutShort));
-
-        let call =
-            json!({ "tool_calls": [{ "index": 0, "function": { "name": "x", "arguments": "{\"a" } }] });
-        assert!(assembled(&[delta(&call), end("length")]).unwrap().calls.is_empty());
-    }
-
-    #[test]
-    fn error_in_the_stream_is_returned() {
-        let mut assembly = Assembly::new(10);
-        let pushed = assembly.push(&json!({ "error": { "message": "out of memory" } }));
-        assert_eq!(pushed, Err("out of memory".to_owned()));
-    }
-}
+mod tests;

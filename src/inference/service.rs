@@ -10,6 +10,7 @@ use tracing::{Instrument, debug, warn};
 
 use super::{
     Backend, Error, Hint, LOCAL, Offline, Reply, Request, Route,
+    assembly::FILTERED,
     request::{Fault, FaultKind},
     spans,
     transport::request_fault,
@@ -226,6 +227,8 @@ impl Inference {
                     }
                     return Ok(reply);
                 }
+                // The server works, and would filter the same request again.
+                Err(Fault::Transient { why, .. }) if why == FILTERED => Fault::Unusable(why),
                 Err(fault) => fault,
             };
             if matches!(fault, Fault::Unusable(_)) {

@@ -91,7 +91,12 @@ impl Endpoint {
             Some(ToolMode::Typed) => "typed steps",
             Some(ToolMode::Native) | None => "native calls",
         };
-        match tool.map(|reply| reply.calls.iter().any(|call| call.name == TOOL)) {
+        let is_called = |reply: Reply| {
+            // One that was cut off does not work.
+            let is_whole = |arguments: &str| serde_json::from_str::<Map<String, Value>>(arguments).is_ok();
+            reply.calls.iter().any(|call| call.name == TOOL && is_whole(&call.arguments))
+        };
+        match tool.map(is_called) {
             Ok(true) => report.good("tools", format!("work, by {mode}")),
             Ok(false) => {
                 report.remark("tools", format!("{NOT_CALLED}, by {mode}: a larger one may do better"))

@@ -132,3 +132,24 @@ fn history_sent_to_the_server_is_always_well_formed() {
     }
     assert_eq!(ids.len(), 4);
 }
+
+/// A JSON object ends itself, so a call with all of its arguments is whole also in a reply that is cut.
+#[test]
+fn reply_that_is_cut_in_a_call_executes_none() {
+    let cut = |finish: Finish, calls: &[(&str, &str)]| {
+        let Event::Replied(whole) = reply("Well.", calls) else { panic!("a reply") };
+        let mut conversation = conversation(3);
+        conversation.begin();
+        conversation.step(Event::Replied(Reply { finish, ..whole }))
+    };
+    for arguments in ["{\"task_id\":\"a", ""] {
+        let calls = [("db__task__list", "{}"), ("db__task__get", arguments)];
+        let Action::Finish(End::CutOff { content, calls, .. }) = cut(Finish::Length, &calls) else {
+            panic!("{arguments}")
+        };
+        assert_eq!((content.as_str(), calls.len()), ("Well.", 2));
+    }
+    let whole = [("db__task__list", "{}")];
+    assert!(matches!(cut(Finish::Length, &whole), Action::Execute(calls) if calls.len() == 1));
+    assert!(matches!(cut(Finish::CutShort, &whole), Action::Finish(End::CutOff { .. })));
+}

@@ -1,0 +1,146 @@
+use serde_json::json;
+
+use super::*;
+
+fn assembled(chunks: &[Value]) -> Option<Assembled> {
+    let mut assembly = Assembly::new(1_000);
+    for chunk in chunks {
+        assembly.push(chunk).unwrap();
+    }
+    assembly.finish()
+}
+
+fn delta(delta: &Value) -> Value {
+    json!({ "choices": [{ "index": 0, "delta": delta, "finish_reason": null }] })
+}
+
+fn end(reason: &str) -> Value {
+    json!({ "choices": [{ "delta": {}, "finish_reason": reason }] })
+}
+
+#[test]
+fn calls_are_assembled_from_interleaved_fragments() {
+    let fragment = |index: u64, id: Value, name: Value, arguments: &str| {
+        let function = json!({ "name": name, "arguments": arguments });
+        delta(&json!({ "tool_calls": [{ "index": index, "id": id, "function": function }] }))
+    };
+    let reply = assembled(&[
+        delta(&json!({ "role": "assistant", "content": null })),
+        fragment(0, json!("a"), json!("db_task_get"), ""),
+        fragment(1, json!("b"), json!("db_task_list"), "{\"li"),
+        fragment(0, Value::Null, Value::Null, "{\"task_id\":"),
+        fragment(1, Value::Null, Value::Null, "mit\":2}"),
+        fragment(0, Value::Null, Value::Null, "\"t\"}"),
+        end("tool_calls"),
+        json!({ "choices": [], "usage": { "prompt_tokens": 7, "completion_tokens": 3 } }),
+    ])
+    .unwrap();
+    let calls: Vec<_> = reply.calls.iter().map(|call| (&*call.id, &*call.name, &*call.arguments)).collect();
+    assert_eq!(calls, [("a", "db_task_get", "{\"task_id\":\"t\"}"), ("b", "db_task_list", "{\"limit\":2}")]);
+    assert_eq!(reply.tokens, Some(Tokens { prompt: 7, completion: 3, cached: 0 }));
+}
+
+#[test]
+fn replies_with_missing_fields_are_assembled() {
+    let reply = assembled(&[
+        delta(&json!({ "tool_calls": [{ "function": { "name": "one", "arguments": "{" } }] })),
+        delta(&json!({ "tool_calls": [{ "function": { "arguments": "}" } }] })),
+        delta(&json!({ "tool_calls": [{ "function": { "name": "two", "arguments": { "x": 1 } } }] })),
+        end("stop"),
+    ])
+    .unwrap();
+    let calls: Vec<_> = reply.calls.iter().map(|call| (&*call.id, &*call.name, &*call.arguments)).collect();
+    assert_eq!(calls, [("call_0", "one", "{}"), ("call_1", "two", "{\"x\":1}")]);
+    let all_zero = |id: &str, name: &str| {
+        let function = json!({ "name": name, "arguments": "{}" });
+        delta(&json!({ "tool_calls": [{ "index": 0, "id": id, "function": function }] }))
+    };
+    let reply = assembled(&[all_zero("a", "one"), all_zero("b", "two"), end("tool_calls")]).unwrap();
+    assert_eq!(reply.calls.len(), 2, "{reply:?}");
+    let whole = json!({ "choices": [{ "message": { "content": "all at once" }, "finish_reason": "stop" }] });
+    assert_eq!(assembled(&[whole]).unwrap().content, "all at once");
+}
+
+#[test]
+fn incomplete_stream_yields_no_reply() {
+    assert_eq!(assembled(&[delta(&json!({ "content": "half a" }))]), None);
+    assert_eq!(assembled(&[]), None);
+    let unnamed = json!({ "choices": [{ "delta": { "content": "a" }, "finish_reason": "" }] });
+    assert_eq!(assembled(&[unnamed]), None, "an empty finish reason is none");
+}
+
+/// Servers that report the usage in every event do so also in a stream that breaks off.
+#[test]
+fn usage_ends_a_reply_only_after_its_last_choice() {
+    let usage = json!({ "prompt_tokens": 5, "completion_tokens": 1 });
+    let with_usage = |part: &Value| {
+        let mut event = delta(part);
+        event["usage"] = usage.clone();
+        event
+    };
+    let half = with_usage(&json!({ "content": "half a" }));
+    let call = with_usage(
+        &json!({ "tool_calls": [{ "index": 0, "function": { "name": "x", "arguments": "{}" } }] }),
+    );
+    let last = json!({ "choices": [], "usage": usage });
+    assert_eq!(assembled(&[half.clone()]), None);
+    assert_eq!(assembled(&[call.clone()]), None);
+    assert_eq!(assembled(&[last.clone(), half.clone()]), None, "more followed");
+    assert_eq!(assembled(&[half, last.clone()]).unwrap().content, "half a");
+    assert_eq!(assembled(&[call, last]).unwrap().calls.len(), 1);
+    let document = json!({ "choices": [{ "message": { "content": "all" } }], "usage": usage });
+    assert_eq!(assembled(&[document]).unwrap().content, "all");
+}
+
+#[test]
+fn finish_reason_says_whether_a_reply_is_whole() {
+    let said = delta(&json!({ "content": "half a" }));
+    for (reason, finish) in [
+        ("stop", Finish::Stop),
+        ("STOP", Finish::Stop),
+        ("eos_token", Finish::Stop),
+        ("max_tokens", Finish::Length),
+    ] {
+        assert_eq!(assembled(&[said.clone(), end(reason)]).unwrap().finish, finish, "{reason}");
+    }
+    for (reason, why) in [("content_filter", FILTERED), ("SAFETY", FILTERED), ("error", "`error`")] {
+        let mut assembly = Assembly::new(1_000);
+        assembly.push(&said).unwrap();
+        let refused = assembly.push(&end(reason)).unwrap_err();
+        assert!(refused.contains(why), "{refused}");
+    }
+}
+
+#[test]
+fn object_is_whole_if_it_is_closed_and_cut_if_it_is_not() {
+    for (content, said, finish) in [
+        (r#"{"answer": "one, tw"#, "stop", Finish::Length),
+        (r#"{"answer": "one"}"#, "stop", Finish::Stop),
+        ("{\"answer\": \"one\"}\n\n  ", "length", Finish::Stop),
+        (r#"{"answer": "It is " and more}"#, "stop", Finish::Stop),
+        ("{name} stands for a name", "stop", Finish::Stop),
+    ] {
+        let reply = assembled(&[delta(&json!({ "content": content })), end(said)]).unwrap();
+        assert_eq!(reply.finish, finish, "{content}");
+    }
+}
+
+#[test]
+fn long_reply_is_cut_at_the_limit_and_says_so() {
+    let mut assembly = Assembly::new(10);
+    assert_eq!(assembly.push(&delta(&json!({ "content": "12345678" }))), Ok(Pushed::Text(8)));
+    assert_eq!(assembly.push(&delta(&json!({ "content": "é☂é" }))), Ok(Pushed::LimitReached));
+    let reply = assembly.finish().unwrap();
+    assert_eq!((reply.content.as_str(), reply.finish), ("12345678é", Finish::CutShort));
+
+    let call = json!({ "tool_calls": [{ "index": 0, "function": { "name": "x", "arguments": "{\"a" } }] });
+    let reply = assembled(&[delta(&call), end("length")]).unwrap();
+    assert_eq!((reply.calls.len(), reply.finish), (1, Finish::Length), "nobody takes it for whole");
+}
+
+#[test]
+fn error_in_the_stream_is_returned() {
+    let mut assembly = Assembly::new(10);
+    let pushed = assembly.push(&json!({ "error": { "message": "out of memory" } }));
+    assert_eq!(pushed, Err("out of memory".to_owned()));
+}
