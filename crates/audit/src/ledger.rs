@@ -21,7 +21,7 @@ use super::{
     record::Record,
     writer::Writer,
 };
-use store::{Store, clock};
+use store::Store;
 
 use crate::metrics::Metrics;
 
@@ -56,7 +56,7 @@ pub struct Ledger {
     in_flight_log: Option<Arc<InFlightLog>>,
     /// Set while so many outcomes wait for the store that no call may begin.
     is_full: Arc<AtomicBool>,
-    patience: Duration,
+    store: Store,
 }
 
 impl Ledger {
@@ -85,10 +85,10 @@ impl Ledger {
                 None
             }
         });
-        let (is_full, patience) = (Arc::new(AtomicBool::new(false)), store.patience());
-        let writer =
-            Writer::new(store, fast_append, head_sender, metrics, in_flight_log.clone(), is_full.clone());
-        (Self { messages, head, in_flight_log, is_full, patience }, writer.run(received))
+        let is_full = Arc::new(AtomicBool::new(false));
+        let (log, store_of_writer) = (in_flight_log.clone(), store.clone());
+        let writer = Writer::new(store_of_writer, fast_append, head_sender, metrics, log, is_full.clone());
+        (Self { messages, head, in_flight_log, is_full, store }, writer.run(received))
     }
 
     /// Returns the sequence number and hash of the last row that this instance committed.
@@ -111,7 +111,8 @@ impl Ledger {
         claim: Option<KeyClaim>,
     ) -> Result<ClaimOutcome, BeginError> {
         self.ensure_accepting().map_err(|Unavailable| BeginError::Refused)?;
-        let until = clock::now().saturating_add(i64::try_from(within.as_micros()).unwrap_or(i64::MAX));
+        let within = i64::try_from(within.as_micros()).unwrap_or(i64::MAX);
+        let until = self.store.shared_now().saturating_add(within);
         let record = match &self.in_flight_log {
             // A claim and its announcement are one transaction, so calls with a key go to the store.
             Some(log) if claim.is_none() => match log.begin(record, until) {
@@ -150,6 +151,6 @@ impl Ledger {
     }
 
     fn deadline(&self) -> Instant {
-        Instant::now() + self.patience
+        Instant::now() + self.store.patience()
     }
 }

@@ -32,7 +32,7 @@ use super::{
     messages::{Announcement, Begin, End, Message},
     write_error::WriteError,
 };
-use store::{Store, clock, entity::in_flight};
+use store::{Store, entity::in_flight};
 
 use crate::metrics::{CallSample, Metrics};
 
@@ -133,7 +133,7 @@ impl Writer {
             Message::End(end) => self.enqueue_end(end),
             Message::Overdue(done) => {
                 let log = self.in_flight_log.as_ref();
-                let overdue = log.map(|log| log.overdue(clock::now())).unwrap_or_default();
+                let overdue = log.map(|log| log.overdue(self.store.shared_now())).unwrap_or_default();
                 let waiting = |id: &str| self.ends.iter().any(|end| end.record.call_id == id);
                 let overdue: Vec<_> = overdue.into_iter().filter(|it| !waiting(&it.call_id)).collect();
                 let count = overdue.len();

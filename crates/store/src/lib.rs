@@ -8,6 +8,7 @@ mod commits;
 pub mod entity;
 mod migration;
 mod outbox;
+mod shared_clock;
 
 use std::{
     ops::Deref,
@@ -37,6 +38,7 @@ pub use checkpoint::Checkpointer;
 use commits::Commits;
 use entity::revision;
 pub use outbox::{NO_STREAM, NewMessage, Outbox, SendIf, Waiting};
+use shared_clock::SharedClock;
 
 /// Read connections. In WAL mode readers never wait for the writer and a query takes microseconds, so a few
 /// suffice. One of them checkpoints now and then.
@@ -109,6 +111,7 @@ pub struct Store {
     /// connection is checked before its next use.
     needs_check: Arc<AtomicBool>,
     commits: Arc<Commits>,
+    shared_clock: Arc<SharedClock>,
 }
 
 impl Store {
@@ -152,7 +155,7 @@ impl Store {
         migrated.map_err(|source| Error::Migrate { url: shown.clone(), source })?;
         let read_connection = connect_with(connect).await?;
         let write_connection = if is_sqlite { write_connection } else { read_connection.clone() };
-        Ok(Self {
+        let store = Self {
             read_connection,
             write_connection,
             changes: Arc::default(),
@@ -163,7 +166,10 @@ impl Store {
             patience: options.patience,
             needs_check: Arc::default(),
             commits: Arc::default(),
-        })
+            shared_clock: Arc::default(),
+        };
+        store.read_shared_clock().await.map_err(|source| Error::Open { url: shown, source })?;
+        Ok(store)
     }
 
     /// Returns the connection for reads.
@@ -241,7 +247,8 @@ impl Store {
             Some(lock) => Some(lock.lock().await),
             None => None,
         };
-        WriterGuard { connection: &self.write_connection, commits: &self.commits, _guard: guard }
+        let commits = Some(&*self.commits);
+        WriterGuard { connection: &self.write_connection, commits, _guard: guard }
     }
 
     /// Makes a write that changes nothing. Fails if the store accepts none, for example on a full disk.
@@ -347,13 +354,24 @@ impl Deref for WriteTransaction {
 #[derive(Debug)]
 pub struct WriterGuard<'s> {
     connection: &'s DatabaseConnection,
-    commits: &'s Commits,
+    /// `None` once it is known that nothing is written.
+    commits: Option<&'s Commits>,
     _guard: Option<MutexGuard<'s, ()>>,
 }
 
 impl Drop for WriterGuard<'_> {
     fn drop(&mut self) {
-        self.commits.add();
+        if let Some(commits) = self.commits {
+            commits.add();
+        }
+    }
+}
+
+impl WriterGuard<'_> {
+    /// Keeps other writers waiting, and writes nothing itself.
+    pub(crate) fn without_commit(mut self) -> Self {
+        self.commits = None;
+        self
     }
 }
 

@@ -1,5 +1,5 @@
 use policy::Standing;
-use store::{Durability, Options};
+use store::{Durability, Options, clock};
 use tempfile::TempDir;
 
 use super::*;

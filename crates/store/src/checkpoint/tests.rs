@@ -85,3 +85,27 @@ async fn log_begins_anew_after_a_long_read() {
     };
     tokio::join!(checkpointer, writing);
 }
+
+/// Rows that were deleted are in the log as they were before.
+#[tokio::test]
+async fn log_is_emptied_unless_a_reader_uses_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(&folder).await;
+    let log = || fs::metadata(folder.path().join("store.db-wal")).expect("a log").len();
+    let checkpointer = Checkpointer::for_store(&store).expect("a file");
+    store.probe_write().await.expect("written");
+    let reading = store.read().begin().await.expect("a transaction");
+    revision::Entity::find().all(&reading).await.expect("read");
+    store.probe_write().await.expect("written");
+    let began = Instant::now();
+    checkpointer.empty().await.expect("tried");
+    assert!(began.elapsed() < BUSY_TIMEOUT / 2, "it waits for no reader: {:?}", began.elapsed());
+    assert!(log() > 0 && store.commits.has_any_since_emptied());
+    reading.commit().await.expect("ended");
+    checkpointer.empty().await.expect("emptied");
+    assert_eq!(log(), 0);
+    // Emptying the log is no write.
+    assert!(!store.commits.has_any_since_emptied());
+    store.probe_write().await.expect("written");
+    assert!(log() > 0 && store.commits.has_any_since_emptied());
+}

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use serde_json::json;
-use testkit::{Answer, Gateway, GatewayProcess, Postgres, Tool, eventually};
+use testkit::{Answer, Gateway, GatewayProcess, Postgres, TestClock, Tool, eventually};
 use tokio::time::{Instant, sleep};
 
 use super::support::{assert_audit_is_whole, call, gateways, outcomes, text};
@@ -92,4 +92,30 @@ async fn forty_waiters_at_two_gateways_on_postgres_poll_with_back_off() {
     };
     let measured = commits_while_waiting(&gateways, &server, commits).await;
     assert!(measured <= MAX_COMMITS, "{measured} commits while forty calls waited for {WINDOW:?}");
+}
+
+/// A gateway that starts with a clock an hour ahead takes no call that runs at another one for lost: a call
+/// with its key waits, and the audit says how it ended.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn running_calls_are_not_lost_for_a_gateway_on_postgres_whose_clock_is_ahead() {
+    let (postgres, server) = (Postgres::start(), slow().await);
+    let (url, start) = (postgres.database(), "2026-11-18T10:00:00Z");
+    let (clock, ahead) = (TestClock::at(start), TestClock::at("2026-11-18T11:00:00Z"));
+    let settings = [("store.url", url.as_str()), ("store.patience", "30s")];
+    let first = GatewayProcess::start_with_variables(&settings, &[clock.variable()]).await;
+    install(&first, &server).await;
+    let manager = first.manager().await;
+    let running = first.post(Some(&manager), call("bank.pay", &json!({}), Some("run/1")));
+    let repeated = async {
+        eventually("the tool to run", async || (server.calls().len() == 1).then_some(())).await;
+        let second = GatewayProcess::start_with_variables(&settings, &[ahead.variable()]).await;
+        let (_, answer) = second.post(Some(&manager), call("bank.pay", &json!({}), Some("run/1"))).await;
+        (second, answer)
+    };
+    let ((_, answer), (_second, repeated)) = tokio::join!(running, repeated);
+    assert_eq!((text(&answer), text(&repeated)), (Ok("paid".to_owned()), Ok("paid".to_owned())));
+    assert_eq!(server.calls().len(), 1, "one effect");
+    let rows = outcomes(&first, "bank.pay").await;
+    assert_eq!((rows["allow/success/-"], rows["allow/replayed/-"]), (1, 1), "{rows:?}");
+    assert_audit_is_whole(&first).await;
 }
