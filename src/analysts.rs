@@ -142,7 +142,8 @@ impl Analysts {
     }
 
     /// Reads the findings for the task of this handoff. A failed read counts as not stored yet.
-    async fn read_findings(&self, handoff: &Handoff) -> Option<Findings> {
+    /// Returns the stored findings of a verification, also those that say why it failed.
+    pub(crate) async fn read_findings(&self, handoff: &Handoff) -> Option<Findings> {
         match self.storage.read_answer(Role::ProjectAnalyst, handoff.id).await {
             Ok(Some(Answer::Findings(findings)))
                 if findings.task_id == handoff.scope.task_id || findings.error.is_some() =>

@@ -5,6 +5,7 @@ mod assembly;
 mod context_limit;
 mod endpoint;
 mod exchange;
+mod held_body;
 mod known_ids;
 mod learned;
 mod offline;

@@ -34,6 +34,7 @@ use subjects::{
 use tokio::{sync, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
+use uuid::Uuid;
 
 use crate::{crash_points::Point, storage::Storage};
 use prior::{Making, PriorRecords};
@@ -44,7 +45,11 @@ use run_chain::RunChain;
 pub(crate) struct Journal {
     storage: Storage,
     id: HandoffId,
+    /// The first of the handoffs that this one replays, or itself. Keys of calls are made of it.
+    origin: HandoffId,
     attempt: u32,
+    /// Of this claim alone.
+    claim: Uuid,
     state: Mutex<State>,
     /// Locked while writing, so that appends are sequential.
     tail: sync::Mutex<Tail<RunChain>>,
@@ -119,7 +124,7 @@ impl Journal {
     /// an effect.
     pub(crate) fn begin_call(&self, tool: &str, arguments_hash: &str, has_effect: bool) -> Call {
         let mut state = self.state();
-        let making = Making { handoff: self.id, attempt: self.attempt, tool, arguments_hash, has_effect };
+        let making = Making { origin: self.origin, claim: self.claim, tool, arguments_hash, has_effect };
         let call = state.prior.take_call(&making);
         if has_effect && call.outcome.is_none() && !call.is_written {
             let intent = ToolIntent { call: call.id.clone(), key: call.key.clone() };

@@ -10,12 +10,12 @@ use tracing::{Instrument, warn};
 use super::{
     Hint, LOCAL, Reply, Request,
     assembly::Assembly,
-    exchange::{add, silence_fault},
+    exchange::add,
     learned::{Adaptation, Learned, LearnedModels, Told},
     request::Fault,
     service::Listener,
     spans, text_calls,
-    transport::{Transport, stream_fault},
+    transport::{Transport, silence_fault, stream_fault},
     wire::{Repair, SchemaMode, Style},
 };
 use crate::{
@@ -269,20 +269,20 @@ impl Endpoint {
 
     /// Returns why the server refuses a request, if it does.
     async fn refusal(&self, request: &Request<'_>, body: Vec<u8>) -> Result<Option<String>, Fault> {
-        request.wait_for_permit().await;
+        let (silence, permit) = (self.options.silence, request.wait_for_permit());
         let asked = async {
-            let mut events = self.transport.ask(body, request.lease.as_deref()).await?;
+            let mut events = self.transport.ask(body, request.lease.as_deref(), permit, silence).await?;
             let mut assembly = Assembly::new(self.options.max_bytes);
-            match events.next().await.transpose()? {
+            let event = timeout(silence, events.next()).await;
+            match event.unwrap_or_else(|_| Some(Err(silence_fault(silence)))).transpose()? {
                 Some(event) => assembly.push(&event).map(|_| ()).map_err(|why| stream_fault(&why)),
                 None => Ok(()),
             }
         };
-        match timeout(self.options.silence, asked).await {
-            Ok(Err(Fault::Permanent(why))) => Ok(Some(why)),
-            Ok(Err(fault)) => Err(fault),
-            Ok(Ok(())) => Ok(None),
-            Err(_) => Err(silence_fault(self.options.silence)),
+        match asked.await {
+            Ok(()) => Ok(None),
+            Err(Fault::Permanent(why)) => Ok(Some(why)),
+            Err(fault) => Err(fault),
         }
     }
 

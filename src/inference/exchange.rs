@@ -1,8 +1,6 @@
 //! Sends one request in one way, and asks again once if the reply cannot be used.
 
-use std::time::Duration;
-
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use super::{
     Endpoint, Finish, Reply, Request, Tokens,
@@ -11,7 +9,7 @@ use super::{
     service::Listener,
     steps,
     steps::{AnswerStream, Step},
-    transport::{request_fault, stream_fault},
+    transport::{request_fault, silence_fault, stream_fault},
     wire::{Repair, Style, encode_body, is_typed},
 };
 use crate::context::estimate_tokens;
@@ -131,11 +129,8 @@ impl Endpoint {
         body: Vec<u8>,
         mut on_text: impl FnMut(&str),
     ) -> Result<Assembled, Fault> {
-        request.wait_for_permit().await;
-        let silence = self.options.silence;
-        let mut events = timeout(silence, self.transport.ask(body, request.lease.as_deref()))
-            .await
-            .unwrap_or_else(|_| Err(silence_fault(silence)))?;
+        let (silence, permit) = (self.options.silence, request.wait_for_permit());
+        let mut events = self.transport.ask(body, request.lease.as_deref(), permit, silence).await?;
         let mut assembly = Assembly::new(self.options.max_bytes);
         let mut heard_at = Instant::now();
         loop {
@@ -170,10 +165,6 @@ impl Endpoint {
             note: None,
         }
     }
-}
-
-pub(super) fn silence_fault(limit: Duration) -> Fault {
-    request_fault(&format!("silent for {}", humantime::format_duration(limit)))
 }
 
 /// Estimates the tokens, for servers that do not report usage.

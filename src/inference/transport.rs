@@ -1,19 +1,21 @@
 //! HTTP transport: sends requests with the current token, and maps replies to events and errors to faults.
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream::BoxStream};
 use mcp::Token;
 use reqwest::{
     RequestBuilder, Response, StatusCode,
-    header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER},
+    header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER},
 };
 use serde_json::Value;
 use sse_stream::{Sse, SseStream};
+use tokio::{select, time::timeout};
 
 use super::{
     context_limit,
+    held_body::hold,
     learned::Told,
     request::{Fault, FaultKind},
     server,
@@ -63,18 +65,48 @@ impl Transport {
         Ok(Self { http, base_url, token: token.map(Arc::new), max_bytes })
     }
 
-    /// Sends a request and returns the events of the reply as they arrive.
-    pub(super) async fn ask(&self, body: Vec<u8>, lease: Option<&str>) -> Result<Events, Fault> {
+    /// Sends a request and returns the events of the reply as they arrive. The body is sent only once the
+    /// server is connected and `permit` is there. Fails if the server is silent for `silence`, not counting
+    /// the wait for the permit.
+    pub(super) async fn ask(
+        &self,
+        body: Vec<u8>,
+        lease: Option<&str>,
+        permit: impl Future<Output = ()>,
+        silence: Duration,
+    ) -> Result<Events, Fault> {
+        let length = HeaderValue::from(body.len());
+        let (body, mut held) = hold(body);
         let request = self.http.post(format!("{}/chat/completions", self.base_url));
-        let mut request =
-            request.header(CONTENT_TYPE, HeaderValue::from_static("application/json")).body(body);
+        let request = request.header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let mut request = request.header(CONTENT_LENGTH, length).body(body);
         if let Some(traceparent) = telemetry::traceparent() {
             request = request.header(TRACEPARENT, traceparent);
         }
         if let Some(lease) = lease {
             request = request.header(subjects::headers::LEASE, lease);
         }
-        let response = self.send(request).await?;
+        let mut asking = pin!(async { self.read_reply(self.send(request).await?).await });
+        let connecting = async {
+            select! {
+                biased;
+                ended = &mut asking => Some(ended),
+                () = held.wait_until_connected() => None,
+            }
+        };
+        let asked = match timeout(silence, connecting).await {
+            Ok(None) => {
+                permit.await;
+                held.release();
+                timeout(silence, asking).await
+            }
+            Ok(Some(ended)) => Ok(ended),
+            Err(elapsed) => Err(elapsed),
+        };
+        asked.unwrap_or_else(|_| Err(silence_fault(silence)))
+    }
+
+    async fn read_reply(&self, response: Response) -> Result<Events, Fault> {
         if !response.status().is_success() {
             return Err(read_rejection(response, self.token.as_deref()).await);
         }
@@ -283,6 +315,11 @@ fn is_about_a_grammar(why: &str) -> bool {
 fn parse_retry_after(value: &HeaderValue) -> Option<Duration> {
     let seconds: f64 = value.to_str().ok()?.trim().parse().ok()?;
     Duration::try_from_secs_f64(seconds).ok()
+}
+
+/// Returns the fault of a server that said nothing for `limit`.
+pub(super) fn silence_fault(limit: Duration) -> Fault {
+    request_fault(&format!("silent for {}", humantime::format_duration(limit)))
 }
 
 /// Returns a transient fault of this one request.

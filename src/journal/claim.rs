@@ -16,6 +16,7 @@ use subjects::{
 };
 use tokio::{sync, time::Instant};
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use super::{
     Journal, State,
@@ -185,7 +186,9 @@ async fn append_claim(
     Ok(Journal {
         storage: storage.clone(),
         id: claimant.id,
+        origin: claimant.replays.first().copied().unwrap_or(claimant.id),
         attempt,
+        claim: Uuid::new_v4(),
         state: Mutex::new(State { prior, pending: Vec::new(), has_costly: false }),
         tail: sync::Mutex::new(tail),
         lost: CancellationToken::new(),

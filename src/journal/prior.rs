@@ -12,6 +12,7 @@ use subjects::{
     Findings, HandoffId,
     journal::{CallId, Entry, ModelTurn, Question, Record, Reply, ToolIntent, ToolOutcome, ToolResult},
 };
+use uuid::Uuid;
 
 /// A recorded value and how long it took to obtain.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,8 +27,10 @@ const KEY_BYTES: usize = 16;
 /// A call that an attempt is about to make.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Making<'a> {
-    pub(super) handoff: HandoffId,
-    pub(super) attempt: u32,
+    /// The first of the handoffs that replay each other. Its journal may be lost, so its keys are made anew.
+    pub(super) origin: HandoffId,
+    /// Names the claim: no other has the same, also if a lost journal counts attempts anew.
+    pub(super) claim: Uuid,
     pub(super) tool: &'a str,
     pub(super) arguments_hash: &'a str,
     pub(super) has_effect: bool,
@@ -148,16 +151,17 @@ impl PriorRecords {
         self.next_call += 1;
         PriorCall {
             id: CallId { number, tool: tool.to_owned(), arguments_hash: arguments_hash.to_owned() },
-            key: new_key.unwrap_or_else(|| format!("{}/{}/{number}", making.handoff, making.attempt)),
+            key: new_key.unwrap_or_else(|| format!("{}/{}/{number}", making.origin, making.claim.simple())),
             outcome: None,
             is_written: false,
         }
     }
 
     /// Returns the key of a call with an effect: it tells what the call does, and how many like it came
-    /// before. So it is the same in an attempt whose stream lost the journal, and no other call has it.
+    /// before. So it is the same in an attempt or a replay whose stream lost the journal, and no other call
+    /// has it.
     ///
-    /// A read has a key of its attempt alone, since reading again is the point of repeating it.
+    /// A read has a key of its claim alone, since reading again is the point of repeating it.
     fn take_key(&mut self, making: &Making<'_>) -> Option<String> {
         if !making.has_effect {
             return None;
@@ -165,7 +169,7 @@ impl PriorRecords {
         let hash = Sha256::digest(format!("{}\n{}", making.tool, making.arguments_hash));
         let does = HEXLOWER.encode(&hash[..KEY_BYTES]);
         let taken = self.taken.entry(does.clone()).or_default();
-        let key = format!("{}/{does}/{taken}", making.handoff);
+        let key = format!("{}/{does}/{taken}", making.origin);
         *taken += 1;
         Some(key)
     }
@@ -206,9 +210,10 @@ mod tests {
         prior
     }
 
-    /// A read of attempt 3.
+    const CLAIM: Uuid = Uuid::from_u128(3);
+
     fn read<'a>(tool: &'a str, arguments_hash: &'a str) -> Making<'a> {
-        Making { handoff: handoff(), attempt: 3, tool, arguments_hash, has_effect: false }
+        Making { origin: handoff(), claim: CLAIM, tool, arguments_hash, has_effect: false }
     }
 
     fn write<'a>(tool: &'a str, arguments_hash: &'a str) -> Making<'a> {
@@ -235,15 +240,16 @@ mod tests {
         // A repetition is a new call with an unused number.
         let second = prior.take_call(&read("a", "1"));
         assert_eq!((second.id.number, second.is_written, &second.outcome), (5, false, &None));
-        assert_eq!(second.key, format!("{}/3/5", handoff()), "of this attempt alone");
+        assert_eq!(second.key, format!("{}/{}/5", handoff(), CLAIM.simple()), "of this claim alone");
         assert_eq!(prior.take_call(&read("b", "2")).id.number, 2);
     }
 
     #[test]
     fn effect_has_the_same_key_in_every_attempt() {
-        let keys = |attempt: u32, calls: &[(&str, &str)]| -> Vec<String> {
+        let keys = |claim: u128, calls: &[(&str, &str)]| -> Vec<String> {
             let mut prior = PriorRecords::default();
-            let takes = calls.iter().map(|(tool, hash)| Making { attempt, ..write(tool, hash) });
+            let claim = Uuid::from_u128(claim);
+            let takes = calls.iter().map(|(tool, hash)| Making { claim, ..write(tool, hash) });
             takes.map(|making| prior.take_call(&making).key).collect()
         };
         let first = keys(1, &[("a", "1"), ("a", "1"), ("a", "2"), ("b", "1")]);
@@ -319,15 +325,27 @@ mod tests {
         assert!(prior.take_rest().is_empty());
     }
 
+    /// A journal that was lost counts attempts from one again. A read with the key of an earlier one would get
+    /// the answer of that, or be refused for its arguments.
+    #[test]
+    fn read_has_another_key_in_each_claim() {
+        let key = |claim: u128| {
+            let making = Making { claim: Uuid::from_u128(claim), ..read("a", "1") };
+            PriorRecords::default().take_call(&making).key
+        };
+        assert_ne!(key(1), key(2));
+    }
+
     #[test]
     fn replay_keeps_keys_and_repeats_rejected_calls() {
         let entries = vec![Entry::new(vec![intent(0, "a", "1"), intent(1, "b", "2"), rejected(1, "b", "2")])];
         let mut prior = PriorRecords::default();
         prior.add_replayed(entries);
-        let replay = handoff().replay_id();
-        let kept = prior.take_call(&Making { handoff: replay, ..write("a", "1") });
+        let kept = prior.take_call(&write("a", "1"));
         assert_eq!(kept.key, format!("{}/0", handoff()));
-        let again = prior.take_call(&Making { handoff: replay, ..write("b", "2") });
-        assert!(again.key.starts_with(&format!("{replay}/")) && again.outcome.is_none(), "{again:?}");
+        let again = prior.take_call(&write("b", "2"));
+        assert_eq!(again.outcome, None);
+        // A replay that finds no journal gives the key that the first handoff gave.
+        assert_eq!(again.key, PriorRecords::default().take_call(&write("b", "2")).key);
     }
 }

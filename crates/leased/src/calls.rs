@@ -116,7 +116,7 @@ pub async fn give_back(client: &Client, held: &HeldLease) {
         output::<Revoke>(reply)
     };
     if let Err(why) = revoked.await {
-        debug!(lease.id = held.lease.lease_id, %why, "Lease not given back; it ends by itself.");
+        warn!(lease.id = held.lease.lease_id, %why, "Lease not given back; it expires by itself.");
     }
 }
 

@@ -67,6 +67,33 @@ async fn call_whose_journal_was_lost_has_no_second_effect() {
     assert_eq!(called, ["look", "write"], "{:?}", answer.trace.steps);
 }
 
+/// Attempt 1 reads and dies, and the stream loses its journal. Attempt 2 counts from one again; its reads must
+/// have other keys, since it may read something else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn read_after_a_lost_journal_is_no_repetition() {
+    let (nats, gateway) = (Nats::start(), GatewayProcess::start().await);
+    let (upstream, token) = install_upstream(&gateway, Duration::ZERO).await;
+    let model = Model::start([
+        Script::call("git__look", &json!({ "page": 1 })),
+        Script::call("git__look", &json!({ "page": 2 })),
+        Script::say("read"),
+    ])
+    .await;
+    let settings = settings(&nats, &gateway, &model, &token);
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let mut first = settings.clone().stopping_at("BeforeModel#2").start().await;
+    let id = orchestrator.publish(&chat("read it")).await;
+    eventually("the first read", async || (upstream.calls().len() == 1).then_some(())).await;
+    first.process.kill();
+    let jetstream = async_nats::jetstream::new(nats.client().await);
+    jetstream.get_stream(RUNS).await.unwrap().purge().await.unwrap();
+    let _second = settings.start().await;
+    let answer = orchestrator.completion(Kind::Chat, id).await;
+    assert_eq!(answer.status, Status::Completed, "{:?}", answer.error);
+    let pages: Vec<_> = upstream.calls().into_iter().map(|call| call.arguments["page"].clone()).collect();
+    assert_eq!(pages, [1, 2], "{:?}", answer.trace.steps);
+}
+
 /// Installs an MCP server with a tool that reads, which takes as long, and one that writes. Returns it and a
 /// manager's token file.
 async fn install_upstream(gateway: &GatewayProcess, reading: Duration) -> (Gateway, PathBuf) {

@@ -53,6 +53,25 @@ async fn replay_continues_where_the_handoff_failed() {
     assert_eq!(asked_before[0], 1);
 }
 
+/// The same if the stream has lost the journal that the replay would continue from.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replay_without_a_journal_has_no_second_effect() {
+    let nats = Nats::start();
+    let errands = Errands::start(|| Duration::from_millis(500)).await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let id = failed_errand(&errands, &nats, &orchestrator).await;
+    errands.model.fail_with(None);
+    let replayed = ctl(&nats, &["dead", "replay", "1"]).await;
+    assert_eq!(replayed.code, 0, "{replayed:?}");
+    orchestrator.jetstream.get_stream(streams::RUNS).await.unwrap().purge().await.unwrap();
+    let _worker = errands.worker(&nats).start().await;
+    let answer = orchestrator.completion(Kind::Chat, id.replay_id()).await;
+    assert_eq!(answer.status, Status::Completed, "{:?}", answer.error);
+    let effects = errands.effects().await;
+    assert!(Errands::expected_effects("x1").iter().all(|effect| effects[effect] == 1), "{effects:?}");
+    assert_eq!(errands.asked("x1")[0], 2, "the turn was made again, since nothing was left of it");
+}
+
 /// Two dead letters of one handoff are replayed by two operators.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn handoff_has_one_replay() {
