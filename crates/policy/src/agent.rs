@@ -1,5 +1,7 @@
 //! Agents, their tokens and leases, and the standing of a presented token.
 
+use serde_json::{Map, Value};
+
 use super::{AgentKind, Denial, Lease, LeaseMode, LeaseStanding, MemoryProfile, ScopedId};
 
 /// The only user and task that a token may act for.
@@ -125,6 +127,17 @@ pub struct Caller {
 }
 
 impl Caller {
+    /// Denies a call under a revoked lease that names another one. Such a call may only give back its own
+    /// again.
+    pub(super) fn check_own_lease(&self, arguments: &Map<String, Value>) -> Result<(), Denial> {
+        let LeaseStanding::Revoked(own) = &self.lease else { return Ok(()) };
+        let named = arguments.get("lease_id").filter(|id| !id.is_null());
+        match named.is_none_or(|id| id.as_str() == Some(&own.lease_id)) {
+            true => Ok(()),
+            false => Err(Denial::RevokedLease),
+        }
+    }
+
     /// Returns the user on whose behalf the call is made, if the token or the lease names one. For the audit,
     /// whether or not the call is permitted.
     pub fn user(&self) -> Option<&str> {

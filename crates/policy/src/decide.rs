@@ -40,6 +40,7 @@ pub fn decide(
     facts: &Facts,
 ) -> Result<Permitted, Denial> {
     let Visible { caller, tool, bounds } = check_visible(standing, tool)?;
+    caller.check_own_lease(arguments)?;
     if let Some(rule) = super::rules::first_applicable(rules, caller, &tool.name, arguments)
         && rule.effect == Effect::Deny
     {

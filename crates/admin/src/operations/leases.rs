@@ -60,7 +60,8 @@ impl Admin {
     }
 
     /// Revokes a lease and those that were issued under it: the next call with one of them is denied. Has the
-    /// jobs end that were begun for its handoff.
+    /// jobs end that were begun for its handoff, also if the worker has given the lease back: they outlive the
+    /// answer.
     pub(crate) async fn revoke_lease(&self, actor: &Actor, id: &str) -> Result<Lease, Error> {
         const WHAT: &str = "admin.lease.revoke";
         self.require_admin(actor, WHAT).await?;
@@ -68,16 +69,14 @@ impl Admin {
         let db = DatabaseExecutor::Transaction(&open.write);
         let (now, by) = (clock::now(), actor.author());
         let revoked = self.leases.revoke(&db, id, now, &by).await;
-        let revoked = revoked.map_err(|error| convert_tool_error(FIELD, error))?;
+        revoked.map_err(|error| convert_tool_error(FIELD, error))?;
         let row = lease::Entity::find_by_id(id).one(&*open.write).await?;
         let row = row.ok_or_else(|| Error::not_found("lease", id))?;
-        if revoked > 0 {
-            if let Some(handoff) = &row.handoff_id {
-                let cancelled = JobBook::new(&db, &self.sandboxes, now).cancel_of_handoff(handoff, &by).await;
-                cancelled.map_err(|error| convert_tool_error(FIELD, error))?;
-            }
-            self.commit(open).await?;
+        if let Some(handoff) = &row.handoff_id {
+            let cancelled = JobBook::new(&db, &self.sandboxes, now).cancel_of_handoff(handoff, &by).await;
+            cancelled.map_err(|error| convert_tool_error(FIELD, error))?;
         }
+        self.commit(open).await?;
         Ok(describe(row, clock::of_leases()))
     }
 }

@@ -260,6 +260,10 @@ async fn a_lease_that_is_given_back_takes_none_of_another_handoff_with_it() {
     assert_eq!(again["revoked"], 0, "it has no effect: {again}");
     let denied: Result<(), String> = Err("the lease was revoked".to_owned());
     assert_eq!((works(&of_none).await, works(&of_same).await), (denied.clone(), denied.clone()));
+    // A revoked lease gives back nothing but itself.
+    let other = json!({ "lease_id": Lease::read(&of_other).unwrap().lease_id });
+    let refused = call(&gateway, &manager, &parent, "lease.revoke", other).await;
+    assert_eq!(refused, Err("the lease was revoked".to_owned()));
     assert_eq!(works(&of_other).await, Ok(()));
     gateway.must("DELETE", &format!("/api/v1/leases/{id}"), None).await;
     assert_eq!(works(&of_other).await, denied);

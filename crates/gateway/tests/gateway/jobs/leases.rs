@@ -114,7 +114,7 @@ async fn keys_of_a_job_are_its_own_in_all_its_attempts() {
 }
 
 /// Whoever revokes the lease of a handoff ends the jobs that were begun under it. A manager that gives its
-/// lease back has answered, and its jobs go on.
+/// lease back has answered, and its jobs go on until an administrator revokes it too.
 #[tokio::test]
 async fn job_ends_when_the_lease_of_its_handoff_is_revoked() {
     let world = World::new().await;
@@ -125,10 +125,12 @@ async fn job_ends_when_the_lease_of_its_handoff_is_revoked() {
         let begun = world.gateway.call_under(&world.manager, Some(&lease), "sandbox.run", run).await;
         (id, lease, id_of(&begun.expect("a reply").structured.expect("a job")))
     };
-    let ((id, _, job), (_, other_lease, other)) = (begin("h-1").await, begin("h-2").await);
+    let ((id, _, job), (other_id, other_lease, other)) = (begin("h-1").await, begin("h-2").await);
     let back = world.gateway.call_under(&world.manager, Some(&other_lease), "lease.revoke", json!({})).await;
     assert!(!back.expect("a reply").is_error);
     world.gateway.must("DELETE", &format!("/api/v1/leases/{id}"), None).await;
     assert_eq!(world.until(job, "canceled").await["end"]["how"], "cancelled");
     assert_eq!(world.get(other).await["status"], "queued");
+    world.gateway.must("DELETE", &format!("/api/v1/leases/{other_id}"), None).await;
+    assert_eq!(world.until(other, "canceled").await["end"]["how"], "cancelled");
 }
