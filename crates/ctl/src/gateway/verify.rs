@@ -39,6 +39,9 @@ struct Report {
     from_gateway: usize,
     key: Option<String>,
     bad_row: Option<i64>,
+    /// The last row that is as it was sealed before `bad_row` was. Rows between the two may have been replaced,
+    /// for example by a restored backup, and sealed again.
+    unchanged_to: Option<i64>,
     problem: Option<String>,
     warnings: Vec<String>,
     /// The audit of nodes. Absent for a file.
@@ -112,6 +115,7 @@ async fn follow(
         from_gateway: collected.from_gateway,
         key: collected.key,
         bad_row: None,
+        unchanged_to: None,
         problem: collected.problem,
         warnings: collected.warnings,
         nodes: None,
@@ -130,6 +134,7 @@ async fn follow(
         ));
         return Ok(report);
     }
+    let sealed: Vec<(i64, i64)> = heads.iter().map(|head| (head.seq, head.at)).collect();
     let mut chain = ChainVerifier::new(begin.pruned_seq, &begin.pruned_hash, heads);
     let mut number = 1;
     while let Some(line) = lines.next().await {
@@ -137,6 +142,7 @@ async fn follow(
         let row: Row = serde_json::from_str(&line?).map_err(|error| unreadable(number, error))?;
         if let Err(broken) = chain.check(&row) {
             report.bad_row = Some(broken.row());
+            report.unchanged_to = last_unchanged(&sealed, broken.row(), report.last_seq);
             report.problem = Some(broken.to_string());
             return Ok(report);
         }
@@ -148,10 +154,22 @@ async fn follow(
         Ok((_, met)) => (report.ok, report.heads) = (true, met),
         Err(broken) => {
             report.bad_row = Some(broken.row());
+            report.unchanged_to = last_unchanged(&sealed, broken.row(), report.last_seq);
             report.problem = Some(broken.to_string());
         }
     }
     Ok(report)
+}
+
+/// Returns the last row before `bad_row` that a head confirms which was sealed before that of `bad_row`. Later
+/// heads confirm whatever the chain held then. `sealed` has the row and the time of each head. Without a head
+/// at `bad_row` that is the last row that was read. `None` if no head confirms any.
+fn last_unchanged(sealed: &[(i64, i64)], bad_row: i64, last_seq: i64) -> Option<i64> {
+    let Some(before) = sealed.iter().filter(|(row, _)| *row == bad_row).map(|(_, at)| *at).min() else {
+        return Some(last_seq);
+    };
+    let confirmed = sealed.iter().filter(|(row, at)| *row < bad_row && *at < before);
+    confirmed.map(|(row, _)| *row).max()
 }
 
 fn show(report: &Report) {
@@ -168,7 +186,15 @@ fn show(report: &Report) {
                 "the audit log is NOT intact, from row {row} on: {}",
                 print::sanitize(problem)
             ));
-            print::note(&format!("{} rows before it are unchanged", report.rows));
+            print::note(&match report.unchanged_to {
+                Some(last) if last + 1 == row => format!("the rows up to {last} are unchanged"),
+                Some(last) => format!(
+                    "the rows up to {last} are unchanged; those from {} on may have been replaced, for \
+                     example by a restored backup",
+                    last + 1
+                ),
+                None => "no signed head confirms the rows before it".to_owned(),
+            });
         }
         (Some(problem), None) => {
             print::line(&format!("the audit log is NOT proven intact: {}", print::sanitize(problem)));
@@ -217,4 +243,19 @@ fn last_row(path: &Path) -> Result<i64, Error> {
         }
     }
     Ok(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Row 8 was sealed, then a backup up to row 5 was restored, and other rows 6 and 7 were sealed.
+    #[test]
+    fn heads_sealed_after_a_restore_confirm_nothing() {
+        let sealed = [(3, 10), (5, 20), (8, 30), (6, 40), (7, 50)];
+        assert_eq!(last_unchanged(&sealed, 8, 7), Some(5));
+        assert_eq!(last_unchanged(&sealed[2..], 8, 7), None);
+        // A row that does not follow from the one before it.
+        assert_eq!(last_unchanged(&sealed, 4, 3), Some(3));
+    }
 }
