@@ -101,8 +101,9 @@ impl Direct {
         let Some(model) = self.models.iter().find(|known| known.id == model) else {
             return Err(ApiError::model_not_found(model));
         };
-        request.values_mut().for_each(redaction::redact);
+        redaction::redact_request(&mut request);
         request.insert("model".to_owned(), model.name.as_str().into());
+        let asked = request.get("n").and_then(Value::as_u64).map_or(1, |n| usize::try_from(n).unwrap_or(1));
         let is_stream = request.get("stream").and_then(Value::as_bool).unwrap_or(false);
         let slot = is_stream.then(|| limits.begin_stream()).transpose()?;
         let wants_usage = is_stream && api == Api::ChatCompletions && asks_for_usage(&mut request);
@@ -121,7 +122,7 @@ impl Direct {
         let metrics = self.metrics.clone();
         let body = match api {
             Api::ChatCompletions => {
-                let relay = Chunks::new(wants_usage, metrics);
+                let relay = Chunks::new(wants_usage, asked, metrics);
                 stream::body(answer, relay, silence, keep_alive, closing)
             }
             Api::Responses => {

@@ -7,7 +7,7 @@ mod shapes;
 pub mod signing_key;
 mod stream;
 
-pub use redact::{find_in_name, redact};
+pub use redact::{find_in_name, is_name, redact};
 pub use redact_by_kind::redact_by_kind;
 pub use shapes::find;
 pub use stream::StreamRedactor;

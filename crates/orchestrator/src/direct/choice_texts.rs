@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use secrets::{StreamRedactor, redact_by_kind};
 use serde_json::{Map, Value};
 
-use super::redaction::{drop_tokens, redact};
+use super::redaction::{SECRET, drop_all_tokens, drop_tokens, redact_named, redact_whole};
 
 /// The members of a choice that arrive in pieces.
-const STREAMED: [&str; 2] = ["delta", "text"];
+const STREAMED: [&str; 3] = ["delta", "message", "text"];
 /// Members of deltas that have an exact meaning. They are never held back: clients take each as a whole.
 const EXACT: [&str; 12] = [
     "call_id",
@@ -30,11 +30,8 @@ const EXACT: [&str; 12] = [
 ];
 /// Members whose objects arrive as a whole.
 const WHOLE: &str = "annotations";
-/// Members that say why a choice ended, and which it is.
-const ENDS: [&str; 4] = ["finish_reason", "index", "native_finish_reason", "stop_reason"];
 /// How much of an exact member is kept, to read what follows it.
 const MAX_EXACT_BYTES: usize = 256;
-const SECRET: &str = "[redacted:secret]";
 
 /// Where a string is in a choice.
 type Path = Vec<Step>;
@@ -53,7 +50,7 @@ enum Step {
 pub(super) struct ChoiceTexts {
     texts: BTreeMap<Path, Text>,
     /// What exact members were up to now.
-    exact: BTreeMap<Path, String>,
+    exact: BTreeMap<Path, Exact>,
     /// The `type` of each object that has one. Clients need it with the rest of a text.
     types: BTreeMap<Path, String>,
     /// The number of the last chunk.
@@ -69,33 +66,43 @@ struct Text {
     chunk: u64,
 }
 
-/// What became of the texts of a chunk.
+/// A member that is passed on as a whole.
 #[derive(Debug, Default)]
-pub(super) struct Passed {
-    /// What is sent before the chunk: members of a choice, each for a chunk of its own.
-    pub(super) before: Vec<Map<String, Value>>,
-    pub(super) is_changed: bool,
+struct Exact {
+    /// What it was last, and what became of it.
+    last: Option<(String, String)>,
+    /// The end of all that it was.
+    tail: String,
 }
 
 impl ChoiceTexts {
-    /// Replaces secrets in a choice of a chunk. `is_last` means that the choice ends with it.
-    pub(super) fn pass(&mut self, choice: &mut Map<String, Value>, is_last: bool) -> Passed {
+    /// Replaces secrets in a choice of a chunk. `is_last` means that the choice ends with it. Returns what is
+    /// sent before the chunk: members of the choice, each for a chunk of its own.
+    pub(super) fn pass(&mut self, choice: &mut Map<String, Value>, is_last: bool) -> Vec<Map<String, Value>> {
         self.chunk += 1;
         self.has_begun = false;
-        let mut is_changed = false;
         for (name, member) in choice.iter_mut() {
-            is_changed |= drop_tokens(name, member);
+            drop_tokens(name, member);
+            let mut path = vec![Step::Member(name.clone())];
             if STREAMED.contains(&name.as_str()) {
-                is_changed |= self.pass_value(member, &mut vec![Step::Member(name.clone())], is_last);
-            } else if !ENDS.contains(&name.as_str()) {
-                is_changed |= redact_whole(member);
+                redact_named(member);
+                self.pass_value(member, &mut path, is_last);
+            } else {
+                redact_whole(member);
+                self.pass_repeated(member, &mut path);
             }
         }
-        let before = if is_last || self.has_begun { self.drain_older() } else { Vec::new() };
-        Passed { before, is_changed }
+        if is_last || self.has_begun { self.drain_older() } else { Vec::new() }
     }
 
-    /// Returns what is held back of all texts, as [`Passed::before`] has it.
+    /// Replaces secrets in members that belong to no choice. Each arrives as a whole, in one chunk or in all.
+    pub(super) fn pass_others(&mut self, others: &mut Value) {
+        drop_all_tokens(others);
+        redact_whole(others);
+        self.pass_repeated(others, &mut Vec::new());
+    }
+
+    /// Returns what is held back of all texts, as [`Self::pass`] does.
     pub(super) fn drain(&mut self) -> Vec<Map<String, Value>> {
         self.chunk += 1;
         self.drain_older()
@@ -118,28 +125,27 @@ impl ChoiceTexts {
         drained
     }
 
-    /// Replaces secrets in a value; returns whether it changed.
-    fn pass_value(&mut self, value: &mut Value, path: &mut Path, is_last: bool) -> bool {
-        let mut is_changed = false;
+    /// Replaces secrets in a value.
+    fn pass_value(&mut self, value: &mut Value, path: &mut Path, is_last: bool) {
         match value {
-            Value::String(text) => return self.pass_text(text, path, is_last),
+            Value::String(text) => self.pass_text(text, path, is_last),
             Value::Array(items) => {
                 for (place, item) in items.iter_mut().enumerate() {
                     let index = item.get("index").and_then(Value::as_u64);
                     path.push(index.map_or(Step::Item(place), Step::Indexed));
-                    is_changed |= self.pass_value(item, path, is_last);
+                    self.pass_value(item, path, is_last);
                     path.pop();
                 }
             }
             Value::Object(members) => {
                 for (name, member) in members.iter_mut() {
-                    is_changed |= drop_tokens(name, member);
+                    drop_tokens(name, member);
                     if name == WHOLE {
-                        is_changed |= redact_whole(member);
+                        redact_whole(member);
                         continue;
                     }
                     path.push(Step::Member(name.clone()));
-                    is_changed |= self.pass_value(member, path, is_last);
+                    self.pass_value(member, path, is_last);
                     path.pop();
                 }
                 let kind = members.get("type").and_then(Value::as_str);
@@ -151,15 +157,36 @@ impl ChoiceTexts {
             }
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
-        is_changed
     }
 
-    fn pass_text(&mut self, text: &mut String, path: &[Step], is_last: bool) -> bool {
+    /// Replaces the strings of a value that become a secret with what they were before.
+    fn pass_repeated(&mut self, value: &mut Value, path: &mut Path) {
+        match value {
+            Value::String(text) => self.pass_exact(text, path),
+            Value::Array(items) => {
+                for (place, item) in items.iter_mut().enumerate() {
+                    path.push(Step::Item(place));
+                    self.pass_repeated(item, path);
+                    path.pop();
+                }
+            }
+            Value::Object(members) => {
+                for (name, member) in members.iter_mut() {
+                    path.push(Step::Member(name.clone()));
+                    self.pass_repeated(member, path);
+                    path.pop();
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    fn pass_text(&mut self, text: &mut String, path: &[Step], is_last: bool) {
         if matches!(path.last(), Some(Step::Member(name)) if EXACT.contains(&name.as_str())) {
             return self.pass_exact(text, path);
         }
         if text.is_empty() {
-            return false;
+            return;
         }
         self.has_begun |= !self.texts.contains_key(path);
         let known = self.texts.entry(path.to_vec()).or_default();
@@ -168,38 +195,28 @@ impl ChoiceTexts {
         if is_last {
             passed.push_str(&known.redactor.flush());
         }
-        let is_changed = passed != *text;
         *text = passed;
-        is_changed
     }
 
     /// Replaces an exact member that is a secret, or becomes one with what it was before. Some servers repeat
     /// it in each chunk.
-    fn pass_exact(&mut self, text: &mut String, path: &[Step]) -> bool {
+    fn pass_exact(&mut self, text: &mut String, path: &[Step]) {
         let known = self.exact.entry(path.to_vec()).or_default();
-        if known == text {
-            return false;
-        }
-        let whole = format!("{known}{text}");
-        let is_secret = redact_by_kind(&whole) != whole;
-        let from = whole.floor_char_boundary(whole.len().saturating_sub(MAX_EXACT_BYTES));
-        whole[from..].clone_into(known);
-        if is_secret {
-            let alone = redact_by_kind(text).into_owned();
-            *text = if alone == *text { SECRET.to_owned() } else { alone };
-        }
-        is_secret
+        let became = match known.last.take() {
+            Some((last, became)) if last == *text => became,
+            _ => {
+                let whole = format!("{}{text}", known.tail);
+                let from = whole.floor_char_boundary(whole.len().saturating_sub(MAX_EXACT_BYTES));
+                whole[from..].clone_into(&mut known.tail);
+                match redact_by_kind(text).into_owned() {
+                    alone if alone == *text && redact_by_kind(&whole) != whole => SECRET.to_owned(),
+                    alone => alone,
+                }
+            }
+        };
+        let last = std::mem::replace(text, became.clone());
+        known.last = Some((last, became));
     }
-}
-
-/// Replaces secrets in a value that arrives as a whole; returns whether it changed.
-fn redact_whole(value: &mut Value) -> bool {
-    if matches!(value, Value::Null | Value::Bool(_) | Value::Number(_)) {
-        return false;
-    }
-    let before = value.clone();
-    redact(value);
-    before != *value
 }
 
 /// Returns the members of a choice that have nothing but the rest of a text at its path.

@@ -8,7 +8,8 @@ use sse_stream::Sse;
 
 use super::{
     choice_texts::ChoiceTexts,
-    stream::{DONE, Relay},
+    redaction::{redact, redact_whole},
+    stream::{DONE, Relay, is_error},
 };
 use crate::{error::ApiError, metrics::Metrics};
 
@@ -19,28 +20,45 @@ const HEAD: [&str; 6] = ["id", "object", "created", "model", "service_tier", "sy
 #[derive(Default)]
 pub(super) struct Chunks {
     wants_usage: bool,
+    /// How many choices the client asked for.
+    asked: usize,
     /// What the first chunk with a choice has of [`HEAD`].
     head: Option<Map<String, Value>>,
-    /// The texts of each choice, by its index.
-    choices: BTreeMap<u64, ChoiceTexts>,
-    /// Whether a choice has ended, or the server reported an error.
-    is_complete: bool,
+    /// The choices by their index.
+    choices: BTreeMap<u64, Choice>,
+    /// The members of chunks that belong to no choice.
+    others: ChoiceTexts,
+    /// Whether the server reported an error.
+    has_failed: bool,
     metrics: Arc<Metrics>,
 }
 
+#[derive(Default)]
+struct Choice {
+    texts: ChoiceTexts,
+    has_ended: bool,
+}
+
 impl Relay for Chunks {
-    fn pass(&mut self, event: &Sse) -> Bytes {
+    fn pass(&mut self, event: &Sse) -> Option<Bytes> {
         self.pass_data(event.data.as_deref().unwrap_or_default())
     }
 
-    fn is_complete(&self) -> bool {
-        self.is_complete
+    fn is_complete(&self, is_done: bool) -> bool {
+        let ended = self.choices.values().filter(|choice| choice.has_ended).count();
+        // A server that says that it is done may give fewer choices than were asked for.
+        let is_whole = ended == self.choices.len() && ended >= self.asked;
+        self.has_failed || (ended > 0 && (is_done || is_whole))
     }
 
     fn end(&mut self) -> Bytes {
         let mut out = BytesMut::new();
-        for (index, mut texts) in std::mem::take(&mut self.choices) {
-            self.write_rest(&mut out, index, texts.drain());
+        let choices = std::mem::take(&mut self.choices);
+        // After an error, what is held back may be the beginning of a secret that was to follow.
+        if !self.has_failed {
+            for (index, mut choice) in choices {
+                self.write_rest(&mut out, index, choice.texts.drain());
+            }
         }
         out.extend_from_slice(&event(DONE));
         out.freeze()
@@ -52,47 +70,68 @@ impl Relay for Chunks {
 }
 
 impl Chunks {
-    pub(super) fn new(wants_usage: bool, metrics: Arc<Metrics>) -> Self {
-        Self { wants_usage, metrics, ..Self::default() }
+    /// Passes on the chunks of an answer with so many choices.
+    pub(super) fn new(wants_usage: bool, asked: usize, metrics: Arc<Metrics>) -> Self {
+        Self { wants_usage, asked, metrics, ..Self::default() }
     }
 
-    fn pass_data(&mut self, data: &str) -> Bytes {
-        let Ok(mut chunk) = serde_json::from_str::<Value>(data) else {
-            // Nothing that a client could read. Most likely it was cut off.
-            return Bytes::new();
-        };
-        if let Some(error) = chunk.get_mut("error").filter(|error| !error.is_null()) {
-            self.is_complete = true;
-            // What is held back may be the beginning of a secret, and nothing follows it.
-            self.choices.clear();
-            super::redaction::redact(error);
-            return event(&chunk.to_string());
+    /// Returns what the client gets for a chunk: what was read and redacted, never the bytes of the server,
+    /// which may name a member twice.
+    fn pass_data(&mut self, data: &str) -> Option<Bytes> {
+        if data.trim().is_empty() {
+            return Some(Bytes::new());
         }
+        let mut chunk: Map<String, Value> = serde_json::from_str(data).ok()?;
+        let is_error = chunk.get("error").is_some_and(is_error);
+        self.has_failed |= is_error;
         self.metrics.count_direct_usage(chunk.get("usage"));
-        let has_choices = chunk.get("choices").and_then(Value::as_array).is_some_and(|it| !it.is_empty());
-        if !has_choices && !self.wants_usage && chunk.get("usage").is_some_and(|usage| !usage.is_null()) {
-            return Bytes::new();
+        let mut choices = chunk.remove("choices");
+        let has_choices = choices.as_ref().and_then(Value::as_array).is_some_and(|it| !it.is_empty());
+        let has_usage = chunk.get("usage").is_some_and(|usage| !usage.is_null());
+        if has_usage && !has_choices && !is_error && !self.wants_usage {
+            return Some(Bytes::new());
         }
+        let usage = chunk.remove("usage");
+        let mut others = Value::Object(chunk);
+        self.others.pass_others(&mut others);
         if has_choices && self.head.is_none() {
-            self.head = Some(head_of(&chunk));
+            self.head = Some(head_of(&others));
         }
         let mut out = BytesMut::new();
-        let mut is_changed = false;
-        let choices = chunk.get_mut("choices").and_then(Value::as_array_mut);
-        for choice in choices.into_iter().flatten().filter_map(Value::as_object_mut) {
+        if let Some(choices) = &mut choices {
+            self.pass_choices(choices, &mut out);
+        }
+        if let Some(mut usage) = usage {
+            redact(&mut usage);
+            others["usage"] = usage;
+        }
+        if let Some(choices) = choices {
+            others["choices"] = choices;
+        }
+        out.extend_from_slice(&event(&others.to_string()));
+        Some(out.freeze())
+    }
+
+    /// Replaces secrets in the choices of a chunk. What is sent before them is written to `out`.
+    fn pass_choices(&mut self, choices: &mut Value, out: &mut BytesMut) {
+        let Value::Array(choices) = choices else {
+            redact_whole(choices);
+            return;
+        };
+        for choice in choices {
+            let Value::Object(choice) = choice else {
+                redact_whole(choice);
+                continue;
+            };
             let index = choice.get("index").and_then(Value::as_u64).unwrap_or_default();
             let is_last = choice.get("finish_reason").is_some_and(|reason| !reason.is_null());
-            self.is_complete |= is_last;
-            let passed = self.choices.entry(index).or_default().pass(choice, is_last);
-            is_changed |= passed.is_changed;
-            self.write_rest(&mut out, index, passed.before);
+            let known = self.choices.entry(index).or_default();
+            known.has_ended |= is_last;
+            let before = known.texts.pass(choice, is_last && !self.has_failed);
+            if !self.has_failed {
+                self.write_rest(out, index, before);
+            }
         }
-        if !is_changed && out.is_empty() {
-            return event(data);
-        }
-        let passed = if is_changed { event(&chunk.to_string()) } else { event(data) };
-        out.extend_from_slice(&passed);
-        out.freeze()
     }
 
     /// Writes what was held back of a choice, each text as a chunk of its own.
@@ -131,6 +170,16 @@ mod tests {
             .to_string()
     }
 
+    fn pass(relay: &mut Chunks, data: &str) -> Bytes {
+        relay.pass_data(data).expect("a chunk that can be read")
+    }
+
+    fn parsed(events: &Bytes) -> Vec<Value> {
+        let events = std::str::from_utf8(events).unwrap();
+        let data = events.split("data: ").map(str::trim).filter(|data| !data.is_empty());
+        data.map(|data| serde_json::from_str(data).unwrap()).collect()
+    }
+
     fn text(events: &[Bytes]) -> String {
         let all = events.iter().map(|it| String::from_utf8_lossy(it).into_owned()).collect::<String>();
         let chunks = all.split("data: ").filter_map(|data| serde_json::from_str::<Value>(data.trim()).ok());
@@ -138,10 +187,65 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_chunks_are_passed_on_byte_for_byte() {
+    fn ordinary_chunks_are_passed_on_as_they_are() {
         let mut relay = Chunks::default();
-        let chunk = r#"{"choices":[{"delta":{"content":"Hello","x":1},"index":0}],  "odd":true}"#;
-        assert_eq!(relay.pass_data(chunk), event(chunk));
+        let chunk = r#"{"choices":[{"delta":{"content":"Hello","x":1.50},"index":0}],"odd":true}"#;
+        assert_eq!(parsed(&pass(&mut relay, chunk)), [serde_json::from_str::<Value>(chunk).unwrap()]);
+        assert_eq!(pass(&mut relay, ""), Bytes::new());
+    }
+
+    /// G11: a member that is named twice is not read the second time.
+    #[test]
+    fn only_what_was_read_is_passed_on() {
+        let chunk = format!(r#"{{"choices":[{{"delta":{{"content":"sk-{BODY}","content":"hi"}}}}]}}"#);
+        let out = pass(&mut Chunks::default(), &chunk);
+        assert_eq!(parsed(&out)[0]["choices"][0]["delta"]["content"], "hi");
+        assert!(!String::from_utf8_lossy(&out).contains(BODY));
+    }
+
+    /// G11
+    #[test]
+    fn chunk_with_an_error_is_redacted_as_any_other() {
+        let secret = format!("sk-{BODY}");
+        for error in [json!(false), json!(""), json!({ "message": secret, "code": secret }), json!(secret)] {
+            for finish in [None, Some("error")] {
+                let mut relay = Chunks::default();
+                let mut all = pass(&mut relay, &delta(&format!("key {}", &secret[..9]), None)).to_vec();
+                let mut chunk: Value = serde_json::from_str(&delta(&secret[9..], finish)).unwrap();
+                chunk["error"] = error.clone();
+                chunk["choices"].as_array_mut().unwrap().push(json!({ "delta": { "content": secret } }));
+                all.extend(pass(&mut relay, &chunk.to_string()));
+                assert_eq!(relay.is_complete(false), is_error(&error) || finish.is_some(), "{error}");
+                all.extend(relay.end());
+                let all = String::from_utf8(all).unwrap();
+                assert!(!all.contains(&BODY[..6]) && !all.contains(&BODY[20..]), "{error} {all}");
+            }
+        }
+    }
+
+    /// G11: plain members are redacted as a whole, and with what they were in earlier chunks.
+    #[test]
+    fn members_beside_the_choices_are_redacted() {
+        let secret = format!("sk-{BODY}");
+        let mut chunk: Value = serde_json::from_str(&delta("hi", None)).unwrap();
+        chunk["citations"] = json!([format!("see {secret}")]);
+        chunk["__verbose"] = json!({ "content": "sk-" });
+        chunk["system_fingerprint"] = json!(secret);
+        chunk[&secret] = json!({ "password": BODY, "usage": 7 });
+        let mut relay = Chunks::default();
+        for _ in 0..2 {
+            let out = pass(&mut relay, &chunk.to_string());
+            assert!(!String::from_utf8_lossy(&out).contains("sk-") && !out.is_empty());
+            assert!(!String::from_utf8_lossy(&out).contains(BODY));
+            assert_eq!(parsed(&out)[0]["citations"], json!(["see [redacted:model_key]"]));
+        }
+        pass(&mut relay, r#"{"reasoning":"sk-Q7rT2"}"#);
+        let out = pass(&mut relay, &json!({ "reasoning": &BODY[5..] }).to_string());
+        assert_eq!(parsed(&out), [json!({ "reasoning": "[redacted:secret]" })]);
+        for choices in [json!({ "0": { "delta": { "content": secret } } }), json!([secret])] {
+            let out = pass(&mut relay, &json!({ "choices": choices }).to_string());
+            assert!(!String::from_utf8_lossy(&out).contains(BODY), "{choices}");
+        }
     }
 
     #[test]
@@ -149,8 +253,8 @@ mod tests {
         let mut relay = Chunks::default();
         let pieces = ["The key is sk-", &BODY[..9], &BODY[9..20], &BODY[20..], "."];
         let mut events: Vec<Bytes> =
-            pieces.iter().map(|piece| relay.pass_data(&delta(piece, None))).collect();
-        events.push(relay.pass_data(r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#));
+            pieces.iter().map(|piece| pass(&mut relay, &delta(piece, None))).collect();
+        events.push(pass(&mut relay, r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#));
         events.push(relay.end());
         let all: Vec<u8> = events.concat();
         let all = String::from_utf8(all).unwrap();
@@ -165,23 +269,24 @@ mod tests {
         let mut relay = Chunks::default();
         let first = json!({ "id": "c-1", "object": "chat.completion.chunk", "created": 7, "model": "m",
                             "choices": [{ "index": 1, "delta": { "content": "Use sk-" } }] });
-        relay.pass_data(&first.to_string());
+        pass(&mut relay, &first.to_string());
         let end = r#"{"id":"c-1","choices":[{"index":1,"delta":{},"finish_reason":"stop"}]}"#;
-        let out = String::from_utf8(relay.pass_data(end).to_vec()).unwrap();
+        let out = String::from_utf8(pass(&mut relay, end).to_vec()).unwrap();
         let (rest, last) = out.split_once("\n\n").unwrap();
         let rest: Value = serde_json::from_str(rest.strip_prefix("data: ").unwrap()).unwrap();
         let choice = json!({ "index": 1, "delta": { "content": "sk-" }, "finish_reason": null });
         let expected = json!({ "id": "c-1", "object": "chat.completion.chunk", "created": 7, "model": "m",
                                "choices": [choice] });
         assert_eq!(rest, expected);
-        assert_eq!(last, format!("data: {end}\n\n"));
+        let last: Value = serde_json::from_str(last.strip_prefix("data: ").unwrap()).unwrap();
+        assert_eq!(last, serde_json::from_str::<Value>(end).unwrap());
     }
 
     #[test]
     fn what_was_held_back_of_a_choice_without_a_reason_is_sent_at_the_end() {
         let mut relay = Chunks::default();
-        relay.pass_data(r#"{"choices":[{"index":1,"delta":{"reasoning":"see sk-"}}]}"#);
-        relay.pass_data(&delta("Done", Some("stop")));
+        pass(&mut relay, r#"{"choices":[{"index":1,"delta":{"reasoning":"see sk-"}}]}"#);
+        pass(&mut relay, &delta("Done", Some("stop")));
         let out = String::from_utf8(relay.end().to_vec()).unwrap();
         assert!(out.contains(r#""reasoning":"sk-""#) && out.ends_with("data: [DONE]\n\n"), "{out}");
         assert_eq!(relay.end(), event(DONE));
@@ -190,24 +295,49 @@ mod tests {
     #[test]
     fn what_was_held_back_is_not_sent_after_an_error() {
         let mut relay = Chunks::default();
-        relay.pass_data(&delta("Use sk-Q7r", None));
-        relay.pass_data(r#"{"error":{"message":"out of memory"}}"#);
+        pass(&mut relay, &delta("Use sk-Q7r", None));
+        pass(&mut relay, r#"{"error":{"message":"out of memory"}}"#);
         assert_eq!(relay.end(), event(DONE));
+    }
+
+    /// A part of the answer is missing, such as a chunk with half a surrogate pair.
+    #[test]
+    fn chunk_that_cannot_be_read_breaks_the_stream() {
+        for data in [r#"{"choices":[{"delta":{"content":"\ud83d"}}]}"#, r#"{"choices":[{"del"#, "text", "[]"]
+        {
+            assert_eq!(Chunks::default().pass_data(data), None, "{data}");
+        }
+    }
+
+    #[test]
+    fn stream_that_breaks_off_in_another_choice_is_not_complete() {
+        let choice = |index: u64, finish: Option<&str>| {
+            json!({ "choices": [{ "index": index, "delta": {}, "finish_reason": finish }] }).to_string()
+        };
+        let mut relay = Chunks { asked: 2, ..Chunks::default() };
+        pass(&mut relay, &choice(0, Some("stop")));
+        assert!(!relay.is_complete(false), "the other choice did not begin");
+        assert!(relay.is_complete(true), "the server gives one choice");
+        pass(&mut relay, &choice(1, None));
+        assert!(!relay.is_complete(false));
+        pass(&mut relay, &choice(1, Some("stop")));
+        assert!(relay.is_complete(false));
     }
 
     #[test]
     fn usage_that_the_client_did_not_ask_for_is_counted_and_left_out() {
         let usage = r#"{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4}}"#;
-        assert_eq!(Chunks::default().pass_data(usage), Bytes::new());
+        assert_eq!(pass(&mut Chunks::default(), usage), Bytes::new());
         let mut relay = Chunks { wants_usage: true, ..Chunks::default() };
-        assert_eq!(relay.pass_data(usage), event(usage));
+        let expected: Value = serde_json::from_str(usage).unwrap();
+        assert_eq!(parsed(&pass(&mut relay, usage)), [expected]);
     }
 
     #[test]
     fn stream_that_breaks_off_is_not_complete() {
         let mut relay = Chunks::default();
-        relay.pass_data(&delta("Hel", None));
-        assert!(!relay.is_complete());
+        pass(&mut relay, &delta("Hel", None));
+        assert!(!relay.is_complete(true));
         let error = ApiError::new(http::StatusCode::BAD_GATEWAY, "model_server_error", "It broke off.");
         let end = String::from_utf8(relay.fail(&error).to_vec()).unwrap();
         assert!(end.contains("\"error\"") && end.contains("broke off"), "{end}");

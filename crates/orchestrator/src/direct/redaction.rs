@@ -3,12 +3,15 @@
 use std::borrow::Cow;
 
 use secrets::redact_by_kind;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::joined_text;
 
 /// Members that tell a text token by token. Secrets are not found in them, and would be given away by them.
-const TOKENS: [&str; 2] = ["logprobs", "token_ids"];
+const TOKENS: [&str; 6] =
+    ["__verbose", "completion_probabilities", "logprobs", "prompt_logprobs", "prompt_token_ids", "token_ids"];
+/// Replaces a secret of which only its place is known.
+pub(super) const SECRET: &str = "[redacted:secret]";
 
 /// Replaces secrets in all texts of a value, at any depth. Adjacent text parts of a message are looked at
 /// together: a secret may be split over two of them.
@@ -29,29 +32,84 @@ pub(crate) fn redact(value: &mut Value) {
     }
 }
 
-/// Replaces secrets in what a model wrote: the choices of a completion, or the output of a response. Tokens
-/// are left out.
+/// Replaces secrets in a request. In what was said, also those that only the name of a member gives away; the
+/// schema of a tool may have such members, too.
+pub(super) fn redact_request(request: &mut Map<String, Value>) {
+    for (name, member) in request {
+        if matches!(name.as_str(), "messages" | "input") {
+            redact_named(member);
+        }
+        redact(member);
+    }
+}
+
+/// Replaces secrets in all that a model server answers. Tokens are left out. The numbers of `usage` stay.
 pub(crate) fn redact_answer(document: &mut Value) {
-    for field in ["choices", "output", "output_text", "error"] {
-        if let Some(written) = document.get_mut(field) {
-            drop_all_tokens(written);
-            redact(written);
+    drop_all_tokens(document);
+    let usage = document.get_mut("usage").map(Value::take);
+    redact_whole(document);
+    if let Some(mut usage) = usage {
+        redact(&mut usage);
+        document["usage"] = usage;
+    }
+}
+
+/// Replaces secrets in a value that arrives as a whole, also where only the name of a member gives them away.
+pub(super) fn redact_whole(value: &mut Value) {
+    redact_named(value);
+    redact(value);
+}
+
+/// Replaces the values of members with the name of a secret, such as `{"password": "hunter2"}`, and names
+/// that are secrets.
+pub(super) fn redact_named(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(redact_named),
+        Value::Object(members) => {
+            rename_secrets(members);
+            let is_name =
+                |name: &str| members.get(name).and_then(Value::as_str).is_some_and(secrets::is_name);
+            let is_pair = is_name("name") || is_name("key");
+            for (name, member) in members.iter_mut() {
+                let is_secret = secrets::is_name(name) || (is_pair && name == "value");
+                if is_secret { redact_value(member) } else { redact_named(member) }
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Replaces the value of a named secret, unless it is replaced already.
+fn redact_value(value: &mut Value) {
+    match value {
+        Value::String(text) if text.is_empty() || (text.starts_with("[redacted:") && text.ends_with(']')) => {
+        }
+        Value::String(_) | Value::Number(_) => *value = SECRET.into(),
+        Value::Array(items) => items.iter_mut().for_each(redact_value),
+        Value::Object(_) => redact_named(value),
+        Value::Null | Value::Bool(_) => {}
+    }
+}
+
+fn rename_secrets(members: &mut Map<String, Value>) {
+    let is_secret = |name: &&String| matches!(redact_by_kind(name), Cow::Owned(_));
+    let found: Vec<String> = members.keys().filter(is_secret).cloned().collect();
+    for name in found {
+        if let Some(member) = members.remove(&name) {
+            members.insert(redact_by_kind(&name).into_owned(), member);
         }
     }
 }
 
-/// Empties a member that tells a text token by token; returns whether it changed. An array stays one, since
-/// clients expect it.
-pub(super) fn drop_tokens(name: &str, member: &mut Value) -> bool {
+/// Empties a member that tells a text token by token. An array stays one, since clients expect it.
+pub(super) fn drop_tokens(name: &str, member: &mut Value) {
     if !TOKENS.contains(&name) {
-        return false;
+        return;
     }
     match member {
-        Value::Null => false,
-        Value::Array(items) => !std::mem::take(items).is_empty(),
-        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
+        Value::Array(items) => items.clear(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
             *member = Value::Null;
-            true
         }
     }
 }
@@ -147,6 +205,42 @@ mod tests {
             "output": [{ "content": [{ "text": "Hi", "logprobs": [] }] }], "top_logprobs": 1,
         });
         assert_eq!(answer, expected);
+    }
+
+    /// G11: in members of any name, those of vendors, and those that repeat the request.
+    #[test]
+    fn every_string_of_an_answer_is_redacted() {
+        let secret = format!("sk-{BODY}");
+        let mut answer = json!({
+            "id": "chatcmpl-1", "model": "m", "system_fingerprint": secret, "reasoning": secret,
+            "citations": [format!("https://docs.example/?token={BODY}")], "output": [],
+            "instructions": secret, "metadata": { "note": secret },
+            "incomplete_details": { "reason": secret },
+            "prompt_logprobs": [{ "1": { "decoded_token": "sk-" } }], "__verbose": { "content": "sk-" },
+            "usage": { "cost_per_token": 2 },
+        });
+        redact_answer(&mut answer);
+        let text = answer.to_string();
+        assert!(!text.contains(BODY) && !text.contains("sk-"), "{text}");
+        assert_eq!((&answer["id"], &answer["usage"]["cost_per_token"]), (&json!("chatcmpl-1"), &json!(2)));
+    }
+
+    /// G11
+    #[test]
+    fn values_that_only_their_names_give_away_are_replaced() {
+        let mut answer = json!({ "choices": [{ "message": { "tool_calls": [{ "function": {
+            "name": "get_token",
+            "arguments": { "password": "hunter2", "db_secret": ["a", 7], "token": null, "user": "bob",
+                           "env": [{ "name": "API_TOKEN", "value": "hunter2" }],
+                           (format!("sk-{BODY}")): 1 },
+        } }] } }] });
+        redact_answer(&mut answer);
+        let call = &answer["choices"][0]["message"]["tool_calls"][0]["function"];
+        let expected = json!({
+            "password": SECRET, "db_secret": [SECRET, SECRET], "token": null, "user": "bob",
+            "env": [{ "name": "API_TOKEN", "value": SECRET }], "[redacted:model_key]": 1,
+        });
+        assert_eq!((&call["name"], &call["arguments"]), (&json!("get_token"), &expected));
     }
 
     #[test]

@@ -8,13 +8,13 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
-use secrets::StreamRedactor;
+use secrets::{StreamRedactor, redact_by_kind};
 use serde_json::Value;
 use sse_stream::Sse;
 
 use super::{
-    redaction::{drop_all_tokens, drop_tokens, redact, redact_answer},
-    stream::Relay,
+    redaction::{drop_all_tokens, redact_answer, redact_named},
+    stream::{Relay, is_error},
 };
 use crate::{
     error::{ApiError, ERROR_EVENT},
@@ -43,34 +43,36 @@ struct StreamedText {
 }
 
 impl Relay for ResponseEvents {
-    fn pass(&mut self, event: &Sse) -> Bytes {
+    fn pass(&mut self, event: &Sse) -> Option<Bytes> {
         let data = event.data.as_deref().unwrap_or_default();
-        let Ok(mut value) = serde_json::from_str::<Value>(data) else {
-            // Nothing that a client could read. Most likely it was cut off.
-            return Bytes::new();
-        };
-        let kind = value.get("type").and_then(Value::as_str).or(event.event.as_deref());
-        let kind = kind.unwrap_or_default().to_owned();
+        if data.trim().is_empty() {
+            return Some(Bytes::new());
+        }
+        let mut value = Value::Object(serde_json::from_str(data).ok()?);
+        let kind = value.get("type").and_then(Value::as_str).map(str::to_owned);
+        // Clients read the one or the other.
+        let kinds = [kind.as_deref(), event.event.as_deref()].map(Option::unwrap_or_default);
+        let name = event.event.as_deref().map(redact_by_kind);
         let mut out = String::new();
-        let before = value.clone();
-        let is_delta = kind.ends_with(".delta");
-        redact_event(&mut value, is_delta);
-        if is_delta {
-            self.redact_delta(&kind, &mut value, event.event.as_deref());
-        } else {
-            self.end_texts(&kind, &value, &mut out);
+        let has_ended = kinds.iter().any(|kind| kind.ends_with(".done") || is_last(kind));
+        let delta = value.get_mut("delta").filter(|_| !has_ended).map(Value::take);
+        redact_event(&mut value);
+        if let Some(mut delta) = delta {
+            drop_all_tokens(&mut delta);
+            redact_named(&mut delta);
+            value["delta"] = delta;
+            self.redact_delta(kind.as_deref().unwrap_or(kinds[1]), &mut value, name.as_deref());
         }
-        self.note_end(&kind, &value);
+        if has_ended {
+            self.end_texts(&value, &mut out);
+        }
+        self.note_end(kinds, &value);
         self.number(&mut value);
-        if before == value {
-            write_event(&mut out, event.event.as_deref(), data);
-        } else {
-            write_event(&mut out, event.event.as_deref(), &value.to_string());
-        }
-        Bytes::from(out)
+        write_event(&mut out, name.as_deref(), &value.to_string());
+        Some(Bytes::from(out))
     }
 
-    fn is_complete(&self) -> bool {
+    fn is_complete(&self, _is_done: bool) -> bool {
         self.is_complete
     }
 
@@ -117,36 +119,34 @@ impl ResponseEvents {
         }
     }
 
-    /// Sends what was held back of the texts that an event ends: those of its item, or all.
-    fn end_texts(&mut self, kind: &str, value: &Value, out: &mut String) {
-        if !kind.ends_with(".done") && !is_last(kind) {
-            return;
-        }
-        let ended = |text: &StreamedText| match value.get("output_index") {
-            Some(index) => text.last.get("output_index") == Some(index),
-            None => true,
-        };
+    /// Sends what was held back of the texts that an event ends: those of its item, or all. What follows of a
+    /// text all the same is read with what was sent.
+    fn end_texts(&mut self, value: &Value, out: &mut String) {
         let number = value.get("sequence_number").and_then(Value::as_u64);
-        for text in self.texts.extract_if(.., |_, text| ended(text)).map(|(_, text)| text) {
-            let StreamedText { mut redactor, mut last, pointer, name } = text;
-            let left = redactor.finish();
+        for text in self.texts.values_mut() {
+            if value.get("output_index").is_some_and(|index| text.last.get("output_index") != Some(index)) {
+                continue;
+            }
+            let left = text.redactor.flush();
             if left.is_empty() {
                 continue;
             }
-            if let Some(text) = last.pointer_mut(&pointer) {
+            let mut last = text.last.clone();
+            if let Some(text) = last.pointer_mut(&text.pointer) {
                 *text = left.into();
             }
             if let Some(number) = number {
                 last["sequence_number"] = (number + self.added).into();
             }
             self.added += 1;
-            write_event(out, name.as_deref(), &last.to_string());
+            write_event(out, text.name.as_deref(), &last.to_string());
         }
     }
 
     /// Counts the usage of the last event.
-    fn note_end(&mut self, kind: &str, value: &Value) {
-        if kind == ERROR_EVENT || is_last(kind) || value.get("error").is_some_and(|error| !error.is_null()) {
+    fn note_end(&mut self, kinds: [&str; 2], value: &Value) {
+        let has_ended = kinds.iter().any(|kind| *kind == ERROR_EVENT || is_last(kind));
+        if has_ended || value.get("error").is_some_and(is_error) {
             self.is_complete = true;
             self.metrics.count_direct_usage(value.pointer("/response/usage"));
         }
@@ -193,19 +193,14 @@ fn find_texts(value: &Value, pointer: String, found: &mut Vec<String>) {
 }
 
 /// Replaces secrets in an event, but for the texts of a delta, and leaves out its tokens.
-fn redact_event(value: &mut Value, is_delta: bool) {
-    let Some(members) = value.as_object_mut() else { return };
-    for (name, member) in members {
-        match name.as_str() {
-            "response" => redact_answer(member),
-            "type" | "item_id" => {}
-            "delta" if is_delta => drop_all_tokens(member),
-            name => {
-                drop_tokens(name, member);
-                drop_all_tokens(member);
-                redact(member);
-            }
-        }
+fn redact_event(value: &mut Value) {
+    if let Some(response) = value.get_mut("response") {
+        let mut response = response.take();
+        redact_answer(&mut response);
+        redact_answer(value);
+        value["response"] = response;
+    } else {
+        redact_answer(value);
     }
 }
 
@@ -234,7 +229,8 @@ mod tests {
     }
 
     fn pass(relay: &mut ResponseEvents, events: &[Value]) -> (String, Vec<Value>) {
-        let out: Vec<u8> = events.iter().flat_map(|event| relay.pass(&sse(event)).to_vec()).collect();
+        let out: Vec<u8> =
+            events.iter().flat_map(|event| relay.pass(&sse(event)).unwrap().to_vec()).collect();
         let out = String::from_utf8(out).unwrap();
         let data = out.lines().filter_map(|line| line.strip_prefix("data: "));
         let values = data.map(|data| serde_json::from_str(data).unwrap()).collect();
@@ -247,11 +243,60 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_events_are_passed_on_byte_for_byte() {
+    fn ordinary_events_are_passed_on_as_they_are() {
         let mut relay = ResponseEvents::default();
-        let data = r#"{"type":"response.output_text.delta","delta":"Hello",  "odd":1}"#;
-        let event = Sse { event: None, data: Some(data.to_owned()), id: None, retry: None };
-        assert_eq!(relay.pass(&event), Bytes::from(format!("data: {data}\n\n")));
+        let event = json!({ "type": "response.output_text.delta", "delta": "Hello", "odd": 1.5 });
+        assert_eq!(pass(&mut relay, &[event.clone()]).1, [event]);
+    }
+
+    /// G11
+    #[test]
+    fn every_string_of_a_response_is_redacted() {
+        let secret = format!("sk-{BODY}");
+        let response = json!({ "id": "resp_1", "output": [], "instructions": secret,
+                               "metadata": { "note": secret }, "incomplete_details": { "reason": secret },
+                               "reasoning": { "summary": secret }, "usage": { "input_tokens": 1 } });
+        let created = json!({ "type": "response.created", "item_id": secret, "response": response });
+        let (out, values) = pass(&mut ResponseEvents::default(), &[created]);
+        assert!(!out.contains(BODY), "{out}");
+        assert_eq!(values[0]["response"]["metadata"]["note"], "[redacted:model_key]");
+        assert_eq!(values[0]["response"]["usage"]["input_tokens"], 1);
+    }
+
+    /// G11: a delta is one by its member, whatever the server calls its event.
+    #[test]
+    fn deltas_of_any_kind_are_redacted_also_after_their_end() {
+        let secret = format!("sk-{BODY}");
+        let event = |name: &str, kind: &str, field: &str, text: &str| {
+            let data = json!({ "type": kind, "output_index": 0, (field): text }).to_string();
+            Sse { event: Some(name.to_owned()), data: Some(data), id: None, retry: None }
+        };
+        let kind = "response.output_text.delta";
+        let done = event("x", "response.output_text.done", "text", "use sk-");
+        let cases = [
+            ("response.text", kind, None),
+            ("response.text", "x", None),
+            (kind, "x", None),
+            (kind, kind, Some(done)),
+        ];
+        for (kind, name, between) in cases {
+            let mut relay = ResponseEvents::default();
+            let mut all = relay.pass(&event(name, kind, "delta", "use sk-")).unwrap().to_vec();
+            all.extend(between.iter().flat_map(|between| relay.pass(between).unwrap()));
+            all.extend(relay.pass(&event(name, kind, "delta", &BODY[..9])).unwrap());
+            all.extend(relay.pass(&event(name, kind, "delta", &BODY[9..])).unwrap());
+            all.extend(relay.pass(&event(&secret, "response.completed", "note", "")).unwrap());
+            let all = String::from_utf8(all).unwrap();
+            assert!(!all.contains(&BODY[..9]) && !all.contains(&BODY[9..]), "{name} {kind}: {all}");
+            assert!(all.contains("[redacted:"), "{name} {kind}: {all}");
+        }
+    }
+
+    /// A part of the answer is missing, such as a delta with half a surrogate pair.
+    #[test]
+    fn event_that_cannot_be_read_breaks_the_stream() {
+        let data = Some(r#"{"type":"response.output_text.delta","delta":"\ud83d"}"#.to_owned());
+        assert_eq!(ResponseEvents::default().pass(&Sse { data, ..Sse::default() }), None);
     }
 
     /// G11
@@ -289,7 +334,7 @@ mod tests {
         let numbers: Vec<u64> =
             values.iter().map(|value| value["sequence_number"].as_u64().unwrap()).collect();
         assert_eq!(numbers, (0..numbers.len() as u64).collect::<Vec<u64>>());
-        assert!(out.contains("event: response.completed\n") && relay.is_complete());
+        assert!(out.contains("event: response.completed\n") && relay.is_complete(true));
         assert_eq!(relay.end(), Bytes::new());
     }
 
@@ -343,7 +388,7 @@ mod tests {
     fn stream_that_breaks_off_ends_with_an_error() {
         let mut relay = ResponseEvents::default();
         pass(&mut relay, &[delta(0, "Hel")]);
-        assert!(!relay.is_complete());
+        assert!(!relay.is_complete(true));
         let error = ApiError::new(http::StatusCode::BAD_GATEWAY, "model_server_error", "It broke off.");
         let end = String::from_utf8(relay.fail(&error).to_vec()).unwrap();
         assert!(end.starts_with("event: error\ndata: "), "{end}");

@@ -87,35 +87,42 @@ impl Server {
                 Err(_) => return silent(),
             }
         }
-        let document: Value = serde_json::from_slice(&body).unwrap_or_default();
-        let error = document.get("error").unwrap_or(&document);
-        let message = error.get("message").or(Some(error)).and_then(Value::as_str);
-        let message = message.map_or_else(|| String::from_utf8_lossy(&body).into_owned(), str::to_owned);
-        let message = match &self.key {
-            Some(key) => key.mask(message),
-            None => message,
-        };
-        let message =
-            format!("The model server answered {status}: {}", mcp::sanitize(&secrets::redact(&message)));
-        let code = error.get("code").and_then(Value::as_str).unwrap_or("model_server_error").to_owned();
-        let refused = match status {
-            // The orchestrator's own key is at fault, not the client's.
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND => {
-                warn!(%status, "Model server refused a request.");
-                ApiError::new(StatusCode::BAD_GATEWAY, "model_server_refused", message).not_retryable()
-            }
-            status if status.is_client_error() => ApiError::new(status, code, message),
-            StatusCode::SERVICE_UNAVAILABLE => ApiError::new(status, code, message),
-            // A redirect, or a failure.
-            _ => ApiError::new(StatusCode::BAD_GATEWAY, code, message),
-        };
-        let param = error.get("param").and_then(Value::as_str).map(str::to_owned);
-        let refused = ApiError { param, ..refused };
+        let refused = refusal(status, &body, self.key.as_ref());
         match retry_after {
             Some(seconds) => refused.retry_in(Duration::from_secs(seconds)),
             None => refused,
         }
     }
+}
+
+/// Returns the error for a client: that of the server, without secrets and without the server's key.
+fn refusal(status: StatusCode, body: &[u8], key: Option<&Token>) -> ApiError {
+    let clean = |text: String| {
+        let text = match key {
+            Some(key) => key.mask(text),
+            None => text,
+        };
+        mcp::sanitize(&secrets::redact(&text))
+    };
+    let document: Value = serde_json::from_slice(body).unwrap_or_default();
+    let error = document.get("error").unwrap_or(&document);
+    let text_of = |name: &str| error.get(name).and_then(Value::as_str).map(str::to_owned);
+    let message = text_of("message").or_else(|| error.as_str().map(str::to_owned));
+    let message = message.unwrap_or_else(|| String::from_utf8_lossy(body).into_owned());
+    let message = format!("The model server answered {status}: {}", clean(message));
+    let code = text_of("code").map_or_else(|| "model_server_error".to_owned(), clean);
+    let refused = match status {
+        // The orchestrator's own key is at fault, not the client's.
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND => {
+            warn!(%status, "Model server refused a request.");
+            ApiError::new(StatusCode::BAD_GATEWAY, "model_server_refused", message).not_retryable()
+        }
+        status if status.is_client_error() => ApiError::new(status, code, message),
+        StatusCode::SERVICE_UNAVAILABLE => ApiError::new(status, code, message),
+        // A redirect, or a failure.
+        _ => ApiError::new(StatusCode::BAD_GATEWAY, code, message),
+    };
+    ApiError { param: text_of("param").map(clean), ..refused }
 }
 
 pub(super) fn unavailable() -> ApiError {
@@ -133,4 +140,31 @@ pub(super) fn silent() -> ApiError {
 /// The orchestrator stops before the answer is whole.
 pub(super) fn stopping() -> ApiError {
     ApiError::unavailable("stopping", "This orchestrator is stopping; repeat the request.")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// G11: in every text that a client gets of an error.
+    #[tokio::test]
+    async fn refusal_has_no_secret_and_no_key_in_any_member() {
+        let file = std::env::temp_dir().join(format!("cynode-server-key-{}", std::process::id()));
+        std::fs::write(&file, "PROVKEY-abcdef0123456789").unwrap();
+        let key = Token::new(file.clone());
+        key.header().await.unwrap();
+        std::fs::remove_file(file).unwrap();
+        let secret = format!("sk-{}", "Q7rT2mZx9LkW4vNc8BdY5hJp3GsF6aEu1Ro");
+        for text in ["bad key PROVKEY-abcdef0123456789", &format!("bad key {secret}")] {
+            let body = json!({ "error": { "message": text, "code": text, "param": text } }).to_string();
+            for status in [StatusCode::BAD_REQUEST, StatusCode::SERVICE_UNAVAILABLE, StatusCode::FORBIDDEN] {
+                let refused = refusal(status, body.as_bytes(), Some(&key));
+                let all = format!("{refused:?}");
+                assert!(!all.contains("abcdef0123456789") && !all.contains(&secret), "{all}");
+                assert!(refused.param.is_some_and(|param| param.contains("bad key ")));
+            }
+        }
+    }
 }

@@ -228,3 +228,15 @@ fn secrets_are_found_in_names_and_names_are_not_taken_for_secrets() {
         assert_eq!(find_in_name(name), None, "{name}");
     }
 }
+
+#[test]
+fn names_of_members_with_a_secret_are_told_apart() {
+    for name in
+        ["password", "DB_PASSWORD", "X-Api-Key", "Authorization", "Set-Cookie", "gateway.token", "密码"]
+    {
+        assert!(is_name(name), "{name}");
+    }
+    for name in ["tokens", "token_file", "max_tokens", "content", "bypass", "id", "key", ""] {
+        assert!(!is_name(name), "{name}");
+    }
+}

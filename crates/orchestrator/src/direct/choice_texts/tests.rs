@@ -11,7 +11,7 @@ fn sent(deltas: &[Value]) -> Vec<Value> {
     let mut pass = |delta: &Value, is_last: bool| {
         let mut choice = json!({ "index": 0, "delta": delta });
         let passed = texts.pass(choice.as_object_mut().unwrap(), is_last);
-        out.extend(passed.before.into_iter().map(Value::Object));
+        out.extend(passed.into_iter().map(Value::Object));
         out.push(choice);
     };
     deltas.iter().for_each(|delta| pass(delta, false));
@@ -126,8 +126,11 @@ fn exact_members_are_sent_as_they_are_and_at_once() {
     let name = |text: &str| json!({ "tool_calls": [{ "index": 0, "function": { "name": text } }] });
     let choices = sent(&[name("sk-Q7r"), name(&BODY[3..]), name("put")]);
     assert_eq!(choices[1]["delta"], name("[redacted:secret]"));
-    let choices = sent(&[name(&format!("sk-{BODY}"))]);
+    // Also where it is repeated.
+    let secret = name(&format!("sk-{BODY}"));
+    let choices = sent(&[secret.clone(), secret]);
     assert_eq!(choices[0]["delta"], name("[redacted:model_key]"));
+    assert_eq!(choices[1]["delta"], name("[redacted:model_key]"));
 }
 
 /// Tokens would give away what is held back.
@@ -137,7 +140,7 @@ fn tokens_are_left_out() {
     let mut choice = json!({ "index": 0, "delta": { "content": "Hi", "token_ids": [1] }, "token_ids": [1],
                              "logprobs": { "content": [token], "refusal": null } });
     let passed = ChoiceTexts::default().pass(choice.as_object_mut().unwrap(), false);
-    assert!(passed.is_changed && passed.before.is_empty());
+    assert!(passed.is_empty());
     let expected = json!({ "index": 0, "delta": { "content": "Hi", "token_ids": [] }, "token_ids": [],
                            "logprobs": null });
     assert_eq!(choice, expected);
@@ -152,7 +155,39 @@ fn what_arrives_as_a_whole_is_redacted_as_a_whole() {
     assert_eq!((choices.len(), url), (2, &json!("https://[redacted:secret]@docs.example")));
     let mut choice =
         json!({ "delta": {}, "finish_reason": "stop", "message": { "content": format!("sk-{BODY}") } });
-    assert!(ChoiceTexts::default().pass(choice.as_object_mut().unwrap(), true).is_changed);
+    assert!(ChoiceTexts::default().pass(choice.as_object_mut().unwrap(), true).is_empty());
     assert_eq!(choice["message"]["content"], "[redacted:model_key]");
     assert_eq!(choice["finish_reason"], "stop");
+}
+
+/// G11: some servers send a `message` in each chunk in the place of a `delta`.
+#[test]
+fn secret_that_is_split_over_messages_is_replaced() {
+    let secret = format!("sk-{BODY}");
+    for cut in 1..secret.len() {
+        let mut texts = ChoiceTexts::default();
+        let mut all = String::new();
+        let mut pass = |text: &str, is_last: bool| {
+            let mut choice = json!({ "index": 0, "message": { "role": "assistant", "content": text } });
+            let passed = texts.pass(choice.as_object_mut().unwrap(), is_last);
+            let before = passed.into_iter().map(Value::Object);
+            all.extend(before.chain([choice]).map(|choice| text_of(&choice["message"])));
+        };
+        pass(&format!("use {}", &secret[..cut]), false);
+        pass(&secret[cut..], false);
+        pass("", true);
+        assert_eq!(all, "use [redacted:model_key]", "cut at {cut}");
+    }
+}
+
+/// G11
+#[test]
+fn arguments_that_are_an_object_are_redacted_by_their_names() {
+    let arguments = |password: &str| {
+        let arguments = json!({ "password": password, (format!("sk-{BODY}")): "x" });
+        json!({ "tool_calls": [{ "index": 0, "function": { "name": "put", "arguments": arguments } }] })
+    };
+    let all: String = sent(&[arguments("Q7rT2"), arguments("mZx9L")]).iter().map(Value::to_string).collect();
+    assert!(!all.contains("Q7rT2") && !all.contains("mZx9L"), "{all}");
+    assert!(all.contains("[redacted:model_key]"), "{all}");
 }
