@@ -4,7 +4,7 @@
 //! the next turn. A try that starts over is compared with what was sent: while it says the same, nothing is
 //! repeated. Otherwise what was sent is withdrawn when the answer is known.
 
-use secrets::StreamRedactor;
+use secrets::{StreamRedactor, redact_by_kind};
 use subjects::Delta;
 
 /// What a piece of text is to the one before it.
@@ -31,6 +31,8 @@ pub(super) struct LiveText {
     of: Option<(u32, u32, u32)>,
     next_sequence: u64,
     redactor: StreamRedactor,
+    /// All that this try has said, with its secrets.
+    said: String,
     /// What this try has written.
     written: String,
     /// What was sent of this turn.
@@ -59,6 +61,7 @@ impl LiveText {
         let new = if self.is_broken {
             None
         } else {
+            self.said.push_str(&delta.text);
             let piece = self.redactor.push(&delta.text);
             self.add(&piece)
         };
@@ -96,7 +99,7 @@ impl LiveText {
             self.sent.clear();
         }
         (self.of, self.next_sequence, self.is_broken) = (Some(of), 0, false);
-        (self.redactor, self.written) = (StreamRedactor::default(), String::new());
+        (self.redactor, self.said, self.written) = (StreamRedactor::default(), String::new(), String::new());
     }
 
     fn boundary(&self) -> Boundary {
@@ -108,8 +111,19 @@ impl LiveText {
         match answer.strip_prefix(self.sent.as_str()) {
             Some("") => None,
             Some(rest) => Some(Piece { boundary: self.boundary(), text: rest.to_owned() }),
+            // The same text. A part of it was sent before it turned out to belong to a secret, such as the
+            // name before a password.
+            None if self.has_said(answer) => self.flush(),
             None => Some(Piece { boundary: Boundary::Withdrawn, text: answer.to_owned() }),
         }
+    }
+}
+
+impl LiveText {
+    /// Returns whether the answer is what this try has said, and this try is what was sent.
+    fn has_said(&self, answer: &str) -> bool {
+        let is_sent = !self.is_broken && self.written == self.sent;
+        is_sent && redact_by_kind(&self.said).trim() == answer.trim()
     }
 }
 
@@ -190,5 +204,33 @@ mod tests {
         let key = "Q7rT2mZx9LkW4vNc8BdY5hJp3GsF6aEu1Ro";
         let deltas = [(0, 1, 0, "Use sk-"), (0, 1, 1, &key[..20]), (0, 1, 2, &key[20..]), (0, 1, 3, " now.")];
         assert_eq!(sent(&deltas, "Use [redacted:model_key] now."), "Use [redacted:model_key] now.");
+    }
+
+    /// Whether a word is a part of a secret may only show after it was sent. The answer is the same.
+    #[test]
+    fn answer_with_secrets_is_not_withdrawn_however_it_is_split() {
+        let answer = redact_by_kind("Contact mail:hunter2@host.example now please").into_owned();
+        let deltas =
+            [(0, 1, 0, "Contact mail"), (0, 1, 1, ":hunt"), (0, 1, 2, "er2@host.example now please")];
+        assert_eq!(sent(&deltas, &answer), "Contact mail[redacted:secret] now please");
+        for text in [
+            "Contact mail:hunter2@host.example now please",
+            "Open http://alice:8080/x and mail bob@example.com, user:admin@example.com wrote.",
+            "The secret word is unknown.\nToken:\nabc123def is it? See service:v1@prod",
+            "Use sk-Q7rT2mZx9LkW4vNc8BdY5hJp3GsF6aEu1Ro or --password hunter2",
+        ] {
+            let answer = redact_by_kind(text);
+            for first in 1..text.len() {
+                for second in first..text.len() {
+                    let pieces = [&text[..first], &text[first..second], &text[second..]];
+                    let deltas = [(0, 1, 0, pieces[0]), (0, 1, 1, pieces[1]), (0, 1, 2, pieces[2])];
+                    let sent = sent(&deltas, &answer);
+                    assert!(!sent.contains("withdrawn"), "{pieces:?} became {sent}");
+                    assert!(!sent.contains("hunter2") && !sent.contains("Q7rT2"), "{pieces:?}: {sent}");
+                }
+            }
+        }
+        // Another answer is.
+        assert!(sent(&deltas, "Something else.").contains("|withdrawn|"));
     }
 }
