@@ -24,7 +24,7 @@ use crate::{
     turns::{NotBegun, TurnRequest, WantsLive},
 };
 
-const THREAD: &str = "x-cynode-thread";
+pub(super) const THREAD: &str = "x-cynode-thread";
 const HANDOFF: &str = "x-cynode-handoff";
 const OPEN_WEBUI_CHAT: &str = "x-openwebui-chat-id";
 const PROJECT: &str = "x-cynode-project";

@@ -6,13 +6,19 @@ use http::HeaderMap;
 use serde_json::{Value, json};
 use subjects::{ChatMessage, ChatRole};
 
+use super::ask::THREAD;
 use crate::{caller::header, error::ApiError};
 
 const TASK: &str = "x-cynode-task";
 /// How the prompts of Open WebUI begin.
 const MARK: &str = "### Task:";
-/// How its prompt begins with which it lets a model choose tools that it cannot call by itself.
+/// How its prompt begins with which it lets a model choose tools that it cannot call by itself, …
 const TOOLS_MARK: &str = "Available Tools: ";
+/// … how it goes on, whatever the tools are, …
+const TOOLS_TASK: &str = "Your task is to choose and return the correct tool(s) from the list of available \
+    tools based on the query. Follow these guidelines:";
+/// … and how the message of the user in it begins.
+const TOOLS_QUERY: &str = "Query: ";
 const MAX_TITLE_WORDS: usize = 6;
 const MAX_TITLE_CHARS: usize = 60;
 
@@ -31,23 +37,42 @@ pub(crate) enum BackgroundPrompt {
     Other,
 }
 
+/// How a request came, which tells prompts of front ends from chats.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Form {
+    pub(crate) is_stream: bool,
+    /// Whether it may be a choice of tools: Open WebUI asks for one with a chat completion, and names no
+    /// thread.
+    pub(crate) may_choose_tools: bool,
+}
+
 /// Recognizes such a prompt: by the header `X-Cynode-Task`, or else by its form.
 pub(crate) fn recognize(
     headers: &HeaderMap,
     messages: &[ChatMessage],
-    is_stream: bool,
+    form: Form,
 ) -> Result<Option<BackgroundPrompt>, ApiError> {
     if let Some(task) = header(headers, TASK)? {
         return Ok(Some(by_name(task)));
     }
-    Ok(if is_stream { None } else { by_form(messages) })
+    let found = if form.is_stream { None } else { by_form(messages) };
+    let names_thread = headers.contains_key(THREAD);
+    let may_choose_tools = form.may_choose_tools && !names_thread;
+    // A prompt of one message is marked as a task.
+    Ok(found.filter(|_| may_choose_tools || messages.len() == 1))
 }
 
 fn by_form(messages: &[ChatMessage]) -> Option<BackgroundPrompt> {
     let begins = |message: &ChatMessage, mark| message.content.trim_start().starts_with(mark);
     match messages {
         [only] if only.role == ChatRole::User && begins(only, MARK) => Some(by_text(&only.content)),
-        [first, _query] if first.role == ChatRole::System && begins(first, TOOLS_MARK) => {
+        [first, query]
+            if first.role == ChatRole::System
+                && begins(first, TOOLS_MARK)
+                && first.content.contains(TOOLS_TASK)
+                && query.role == ChatRole::User
+                && begins(query, TOOLS_QUERY) =>
+        {
             Some(BackgroundPrompt::ToolCalls)
         }
         _ => None,
@@ -136,6 +161,9 @@ fn title(text: &str) -> String {
 mod tests {
     use super::*;
 
+    const PLAIN: Form = Form { is_stream: false, may_choose_tools: true };
+    const STREAM: Form = Form { is_stream: true, ..PLAIN };
+
     fn messages(contents: &[(ChatRole, &str)]) -> Vec<ChatMessage> {
         let message =
             |(role, content): &(ChatRole, &str)| ChatMessage { role: *role, content: (*content).to_owned() };
@@ -162,7 +190,7 @@ mod tests {
             (r#"{ "unheard": "of" }"#, "{}"),
         ] {
             let messages = messages(&[(ChatRole::User, &prompt(asks))]);
-            let recognized = recognize(&HeaderMap::new(), &messages, false).unwrap().expect(asks);
+            let recognized = recognize(&HeaderMap::new(), &messages, PLAIN).unwrap().expect(asks);
             assert_eq!(answer(recognized, &messages), expected, "{asks}");
         }
     }
@@ -172,11 +200,11 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(TASK, "title_generation".parse().unwrap());
         let chat = messages(&[(ChatRole::User, "Paint the fence.")]);
-        let recognized = recognize(&headers, &chat, true).unwrap().unwrap();
+        let recognized = recognize(&headers, &chat, STREAM).unwrap().unwrap();
         assert_eq!(answer(recognized, &chat), r#"{"title":"Paint the fence"}"#);
         // Open WebUI sends an empty one for chats.
         headers.insert(TASK, "".parse().unwrap());
-        assert_eq!(recognize(&headers, &chat, true).unwrap(), None);
+        assert_eq!(recognize(&headers, &chat, STREAM).unwrap(), None);
     }
 
     #[test]
@@ -188,7 +216,28 @@ mod tests {
             (true, messages(&[(ChatRole::User, &marked)])),
             (false, messages(&[(ChatRole::System, "Be brief."), (ChatRole::User, &marked)])),
         ] {
-            assert_eq!(recognize(&none, &chat, is_stream).unwrap(), None, "{chat:?}");
+            let form = if is_stream { STREAM } else { PLAIN };
+            assert_eq!(recognize(&none, &chat, form).unwrap(), None, "{chat:?}");
+        }
+    }
+
+    #[test]
+    fn only_open_webuis_choice_of_tools_is_one() {
+        let system = format!("{TOOLS_MARK}[{{\"name\": \"hammer\"}}]\n\n{TOOLS_TASK}\n\n- Return only JSON.");
+        let choice = messages(&[(ChatRole::System, &system), (ChatRole::User, "Query: Paint the fence.")]);
+        let none = HeaderMap::new();
+        assert_eq!(recognize(&none, &choice, PLAIN).unwrap(), Some(BackgroundPrompt::ToolCalls));
+        let mut named = HeaderMap::new();
+        named.insert(THREAD, "fence".parse().unwrap());
+        assert_eq!(recognize(&named, &choice, PLAIN).unwrap(), None);
+        let other = Form { may_choose_tools: false, ..PLAIN };
+        assert_eq!(recognize(&none, &choice, other).unwrap(), None);
+        let hammer = (ChatRole::System, "Available Tools: hammer, saw. Be brief.");
+        for chat in [
+            messages(&[hammer, (ChatRole::User, "Query: Paint the fence.")]),
+            messages(&[(ChatRole::System, &system), (ChatRole::User, "Paint the fence.")]),
+        ] {
+            assert_eq!(recognize(&none, &chat, PLAIN).unwrap(), None, "{chat:?}");
         }
     }
 

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     answering::{
-        Delivery, ask, background_prompts,
+        Delivery, Thread, ask, background_prompts,
         events::event_stream,
         fields::{model, parse_object},
     },
@@ -47,7 +47,9 @@ pub(crate) async fn create(
     }
     let request = ChatRequest::read(&object, app.config.chat.max_messages)?;
     let messages = &request.question.messages;
-    if let Some(task) = background_prompts::recognize(&parts.headers, messages, request.stream)? {
+    let may_choose_tools = request.question.thread == Thread::Any;
+    let form = background_prompts::Form { is_stream: request.stream, may_choose_tools };
+    if let Some(task) = background_prompts::recognize(&parts.headers, messages, form)? {
         return match &app.config.chat.task_model {
             Some(model) => app.direct.complete(&app.limits, Api::ChatCompletions, model, object).await,
             None => Ok(answer_by_rule(&request, &background_prompts::answer(task, messages))),

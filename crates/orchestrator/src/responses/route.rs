@@ -53,7 +53,8 @@ pub(crate) async fn create(
     let request = ResponseRequest::read(&object, app.config.chat.max_messages)?;
     let question = resolve::question(&app, &caller, &request).await?;
     let is_stream = matches!(request.delivery, Delivery::Stream | Delivery::DetachedStream);
-    if let Some(task) = background_prompts::recognize(&parts.headers, &question.messages, is_stream)? {
+    let form = background_prompts::Form { is_stream, may_choose_tools: false };
+    if let Some(task) = background_prompts::recognize(&parts.headers, &question.messages, form)? {
         return match &app.config.chat.task_model {
             Some(model) => ask_directly(&app, model, object).await,
             None => {
