@@ -85,6 +85,7 @@ section! {
         /// inference.
         max_streams: Text = "4000",
         /// Longest silence of a stream: a comment is sent then, so that neither clients nor proxies close it.
+        /// A stream of a direct model begins when its server answers, which may take `direct.silence`.
         keep_alive: Text = "5s",
         /// How a stream sends text that a model is writing and that may turn out not to be the answer: as
         /// `content`, as `reasoning`, or `off`; see [streams](chat-api.md#streams).
