@@ -100,13 +100,13 @@ async fn saying(texts: &'static [&'static str]) -> Stage {
     Stage::around(model, |worker| worker.set("inference.tool_mode", "typed")).await
 }
 
-/// A server that reports the usage in every event reports it in a stream that breaks off as well.
+/// A server that reports the usage in every event reports it also before the reply is whole.
 #[tokio::test]
-async fn stream_that_breaks_off_is_no_reply_whatever_usage_it_reports() {
+async fn usage_beside_a_choice_does_not_end_a_reply() {
     let mut half: Value = serde_json::from_str(&event(&call_of("{\"name\":\"half\"}"), None)).unwrap();
     half["usage"] = json!({ "prompt_tokens": 5, "completion_tokens": 1 });
-    let broken = Script::Raw(vec![half.to_string()]);
-    let stage = Stage::native([broken, Script::say("Nothing was done.")]).await;
+    let unended = Script::Raw(vec![half.to_string()]);
+    let stage = Stage::native([unended, Script::say("Nothing was done.")]).await;
     let answer = stage.ask("Create a task called half").await;
     assert_eq!((answer.status, content(&answer)), (Status::Completed, "Nothing was done."), "{answer:?}");
     assert!(stage.names_of_tasks().await.is_empty());
