@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::tool;
 
+/// How the author of an API key of the console begins. Such keys are replaced every few minutes.
+pub const BY_CONSOLE: &str = "console:";
+
 /// `key.check`: resolves an API key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

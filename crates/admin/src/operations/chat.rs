@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use access::tokens::{self, Holder};
+use contract::key::BY_CONSOLE;
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter};
 use serde_json::{Value, json};
 use store::{clock, entity::token};
@@ -16,8 +17,6 @@ use crate::{
 
 const KEY_LIFETIME: Duration = Duration::from_secs(15 * 60);
 const KEY_LABEL: &str = "chat in the console";
-/// The author of keys of the console; the id of the token that is signed in follows.
-const BY_CONSOLE: &str = "console:";
 
 impl Admin {
     /// Sends a message of the actor. The inner result tells what the orchestrator made of it; the audit row

@@ -4,7 +4,7 @@
 //! the turns of a thread.
 
 use contract::{
-    key::Key,
+    key::{BY_CONSOLE, Key},
     lease::Issue,
     thread::{
         BeginOutcome, BeginTurn, BegunTurn, JOIN_DELIVERED_WINDOW_SECONDS, JOIN_WINDOW_SECONDS,
@@ -32,6 +32,9 @@ use store::{
 };
 
 const MAX_KEY_ID_BYTES: usize = 128;
+/// What turns have in the place of a key of the console, which replaces its keys every few minutes: all of a
+/// user are one client.
+const CONSOLE_KEY: &str = "console";
 /// How much the clocks of orchestrators and gateways may differ.
 const CLOCK_TOLERANCE_US: i64 = 2_000_000;
 
@@ -46,7 +49,7 @@ impl BuiltInTool for BeginTurn {
     async fn run(context: &Context<'_>, mut input: Self) -> Result<BegunTurn, ToolError> {
         check_input(&input)?;
         let messages = messages::checked(std::mem::take(&mut input.messages))?;
-        lock_key(context, &input).await?;
+        input.key_id = lock_key(context, &input).await?;
         if let Some(found) = find_repeated(context, &input).await? {
             return repeated(context, &input, found).await;
         }
@@ -103,17 +106,22 @@ fn check_input(input: &BeginTurn) -> Result<(), ToolError> {
     }
 }
 
-/// Locks the API key of a request, and fails if it is not valid for the user.
+/// Locks the API key of a request, and returns what its turns have as key. Fails if it is not valid for the
+/// user.
 ///
 /// A request waits for all others with the same key that are being stored: the one that it repeats may be
 /// among them, and all of them count as open.
-async fn lock_key(context: &Context<'_>, input: &BeginTurn) -> Result<(), ToolError> {
+async fn lock_key(context: &Context<'_>, input: &BeginTurn) -> Result<String, ToolError> {
     let row = token::Entity::find_by_id(&input.key_id).lock_exclusive().one(&context.db).await?;
+    let is_of_console = row.as_ref().is_some_and(|row| row.created_by.starts_with(BY_CONSOLE));
     let key = row.and_then(|row| keys::into_key(row, context.now));
     let is_permitted = |key: &Key| key.is_front_end || key.user_id == input.user_id.as_str();
     match key {
-        Some(key) if is_permitted(&key) => Ok(()),
-        Some(_) => Err(ToolError::Invalid("the API key is another user's".to_owned())),
+        Some(key) if !is_permitted(&key) => {
+            Err(ToolError::Invalid("the API key is another user's".to_owned()))
+        }
+        Some(_) if is_of_console => Ok(CONSOLE_KEY.to_owned()),
+        Some(key) => Ok(key.key_id),
         None => Err(ToolError::not_found("API key", &input.key_id)),
     }
 }
@@ -169,8 +177,10 @@ async fn find_by_name(context: &Context<'_>, input: &BeginTurn) -> Result<Option
 /// Returns the oldest open turn of the API key if no more may be open.
 async fn find_too_many(context: &Context<'_>, input: &BeginTurn) -> Result<Option<turn::Model>, ToolError> {
     let Some(max) = input.max_open else { return Ok(None) };
+    let of_user = (input.key_id == CONSOLE_KEY).then(|| turn::Column::UserId.eq(input.user_id.as_str()));
     let open = turn::Entity::find()
         .filter(turn::Column::KeyId.eq(&input.key_id))
+        .filter(Condition::all().add_option(of_user))
         .filter(turn::Column::State.is_null())
         .filter(turn::Column::CreatedAt.gt(super::answerable_since(context)));
     if open.clone().count(&context.db).await? < max {
