@@ -14,7 +14,7 @@ pub(crate) enum Nodes {
         /// Id of the node.
         id: String,
     },
-    /// Cordon a node: it takes no more jobs. Those that it runs continue.
+    /// Cordon a node: within a few seconds it takes no more jobs. Those that it runs continue.
     Cordon {
         /// Id of the node.
         id: String,

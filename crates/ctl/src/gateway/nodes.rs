@@ -23,7 +23,9 @@ pub(crate) async fn run(gateway: &Gateway, command: Nodes, json: bool) -> Result
         }
         Nodes::Cordon { id } => {
             let node = change(gateway, ApiRequest::post(&["nodes", &id, "cordon"])).await?;
-            Ok(print_outcome(json, &node, &format!("{} is cordoned: it takes no more jobs", node.node_id)))
+            // A node learns it with its next report.
+            let text = format!("{} is cordoned: within a few seconds it takes no more jobs", node.node_id);
+            Ok(print_outcome(json, &node, &text))
         }
         Nodes::Drain { id, within } => {
             let drain = Drain { seconds: Some(within.as_secs()) };

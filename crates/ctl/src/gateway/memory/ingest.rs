@@ -4,6 +4,7 @@
 //! killed is continued by the next one, and no file is half there, since each request is one transaction.
 
 mod folder;
+mod place;
 mod summary;
 
 use std::{path::Path, time::Duration};
@@ -50,16 +51,22 @@ pub(super) async fn run(gateway: &Gateway, command: Ingest, json: bool) -> Resul
     Ok(if is_watching { Exit::Done } else { Exit::Interrupted })
 }
 
-/// Follows changes. A gateway that is away, and a folder that is empty for now, are waited for.
+/// Follows changes. A gateway that is away, a folder that is empty for now, and rules of it that cannot be
+/// read are waited for. Ends when another folder takes the name.
 async fn watch(folder: &mut Folder<'_>, json: bool) -> Result<Exit, Error> {
     let (mut trouble, mut last): (Option<String>, Option<Summary>) = (None, None);
     loop {
-        if !folder.has_changed() {
+        let done = if folder.has_changed() {
+            folder.update().await.map(Some)
+        } else if folder.is_unconfirmed() {
+            folder.confirm_name().await.map(|()| None)
+        } else {
             tokio::time::sleep(WATCH_INTERVAL).await;
             continue;
-        }
-        match folder.update().await {
-            Ok(summary) => {
+        };
+        match done {
+            Ok(None) => trouble = None,
+            Ok(Some(summary)) => {
                 trouble = None;
                 if last.as_ref().is_none_or(|last| summary.has_news(last)) {
                     summary.report(json);
@@ -69,7 +76,7 @@ async fn watch(folder: &mut Folder<'_>, json: bool) -> Result<Exit, Error> {
                 }
                 last = Some(summary);
             }
-            Err(error) if error.is_unavailable() || matches!(error, Error::EmptyFolder(_)) => {
+            Err(error) if may_pass(&error) => {
                 let message = Chain(&error).to_string();
                 if trouble.as_ref() != Some(&message) {
                     print::note(&format!("cynodectl: {message}; trying again"));
@@ -80,6 +87,11 @@ async fn watch(folder: &mut Folder<'_>, json: bool) -> Result<Exit, Error> {
         }
         tokio::time::sleep(WATCH_INTERVAL).await;
     }
+}
+
+/// Returns whether a watcher waits for the cause of an error to pass.
+fn may_pass(error: &Error) -> bool {
+    error.is_unavailable() || matches!(error, Error::EmptyFolder(_) | Error::IgnoreRules(_))
 }
 
 /// Returns the first part of the paths: as the folder is called, also if that is a link to another.

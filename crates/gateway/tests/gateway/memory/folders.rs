@@ -187,6 +187,27 @@ async fn watcher_ends_when_another_folder_takes_its_name() {
     assert_eq!(paths(&gateway).await, ["docs/two.md"]);
 }
 
+/// A watcher that has nothing to send learns it, too.
+#[tokio::test]
+async fn idle_watcher_ends_when_another_folder_takes_its_name() {
+    let gateway = GatewayProcess::start().await;
+    let outer = tempfile::tempdir().unwrap();
+    write(outer.path(), "a/docs/one.md", "the first otter");
+    write(outer.path(), "b/docs/two.md", "the second otter");
+    let dir = |name: &str| outer.path().join(name).join("docs").display().to_string();
+    let log = outer.path().join("log");
+    let arguments = line(&gateway, &[&dir("a"), "--watch"]);
+    let mut watcher = Process::start(&cynodectl(), &arguments, &[], &log);
+    eventually("the end of its first update", async || {
+        fs::read_to_string(&log).unwrap().contains("watching for changes").then_some(())
+    })
+    .await;
+    assert_eq!(ctl(&gateway, &["memory", "ingest", &dir("b"), "--moved"]).await.code, 0);
+    assert_eq!(watcher.wait(Duration::from_secs(30)).code(), Some(1));
+    assert!(fs::read_to_string(&log).unwrap().contains("were ingested from another folder"));
+    assert_eq!(paths(&gateway).await, ["docs/two.md"]);
+}
+
 /// A watcher that took a name does not take it back when it is taken from it, and leaves no text behind that
 /// has the source of the former folder.
 #[tokio::test]

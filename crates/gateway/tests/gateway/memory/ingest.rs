@@ -254,6 +254,35 @@ async fn watcher_reads_again_what_could_not_be_read() {
     assert!(watcher.wait(std::time::Duration::from_secs(10)).success());
 }
 
+/// Without the rules of the folder nothing is ingested, and they are read again.
+#[tokio::test]
+async fn watcher_waits_for_the_rules_of_its_folder() {
+    let gateway = GatewayProcess::start().await;
+    let outer = tempfile::tempdir().unwrap();
+    write(outer.path(), "notes/a.md", "the first otter");
+    let mut watcher = watch(&gateway, outer.path());
+    let has = async |path: &str| sources(&gateway, "default").await.contains_key(path).then_some(());
+    eventually("the first file", async || has("notes/a.md").await).await;
+    fs::create_dir(outer.path().join("notes/.gitignore")).unwrap();
+    let log = async || fs::read_to_string(outer.path().join("log")).unwrap();
+    eventually("the watcher waits", async || {
+        log()
+            .await
+            .contains("notes/.gitignore: not a regular file; make the file readable; trying again")
+            .then_some(())
+    })
+    .await;
+    write(outer.path(), "notes/b.md", "the second otter");
+    write(outer.path(), "notes/secret.md", "the third otter");
+    fs::remove_dir(outer.path().join("notes/.gitignore")).unwrap();
+    write(outer.path(), "notes/.gitignore", "secret.md\n");
+    eventually("the second file", async || has("notes/b.md").await).await;
+    assert!(has("notes/secret.md").await.is_none());
+    assert_eq!(log().await.matches("trying again").count(), 1, "said once");
+    watcher.terminate();
+    assert!(watcher.wait(std::time::Duration::from_secs(10)).success());
+}
+
 /// Whether changes fit does not depend on their order, and nothing of those that do not fit is kept.
 #[tokio::test]
 async fn room_is_counted_after_all_changes_of_a_request() {

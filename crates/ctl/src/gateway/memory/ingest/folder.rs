@@ -2,16 +2,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    ffi::OsString,
-    fs,
-    path::{Path, PathBuf},
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
 use api::{ChangedMemories, MemoryChanges, MemoryFolder, MemorySource, PutMemory};
 use contract::memory::INGESTED;
 use data_encoding::HEXLOWER;
-use nix::unistd::gethostname;
 use sha2::{Digest, Sha256};
 
 use super::{
@@ -23,6 +20,7 @@ use super::{
         read::{NoText, read},
         read_piece,
     },
+    place::{digest_place, machine},
     summary::Summary,
 };
 use crate::{cli::Ingest, error::Error, print};
@@ -30,9 +28,8 @@ use crate::{cli::Ingest, error::Error, print};
 /// Texts of one request, and the bytes after which it is sent.
 const MAX_BATCH: usize = 200;
 const BATCH_BYTES: usize = 1 << 20;
-/// Bytes of a digest that tell folders of the same name apart.
-const FOLDER_BYTES: usize = 4;
-/// After how long files are tried again that could not be read, or for whose texts the profile had no room.
+/// After how long files are tried again that could not be read, or for whose texts the profile had no room,
+/// and the gateway is asked whether the name is still of this folder.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The folder, and what is known of it.
@@ -49,6 +46,10 @@ pub(super) struct Folder<'g> {
     seen: Option<BTreeMap<String, Stamp>>,
     /// When files are tried again that may be taken then as they are.
     retry_at: Option<Instant>,
+    /// The rules of the folder itself could not be read: nothing is done until `retry_at`.
+    is_unruled: bool,
+    /// When the gateway was last asked what is below the name.
+    listed_at: Instant,
 }
 
 /// Digests by path of what the gateway has; none where the text has to be sent again.
@@ -57,7 +58,18 @@ type Known = BTreeMap<String, Option<String>>;
 impl<'g> Folder<'g> {
     pub(super) fn new(gateway: &'g Gateway, command: Ingest, name: String, root: PathBuf) -> Self {
         let target = MemoryFolder::default();
-        Self { gateway, command, root, name, target, seen: None, retry_at: None }
+        let listed_at = Instant::now();
+        Self {
+            gateway,
+            command,
+            root,
+            name,
+            target,
+            seen: None,
+            retry_at: None,
+            is_unruled: false,
+            listed_at,
+        }
     }
 
     /// Finds the folder in the memory profile by where it is, however its path is written. One that is not
@@ -120,26 +132,48 @@ impl<'g> Folder<'g> {
         if self.retry_at.is_some_and(|at| at <= Instant::now()) {
             return true;
         }
+        if self.is_unruled {
+            return false;
+        }
         let Ok(walk) = walk(&self.root) else { return true };
         let now: BTreeMap<&str, Stamp> = walk.files.iter().map(|found| (&*found.path, found.stamp)).collect();
         let Some(seen) = &self.seen else { return true };
         !now.into_iter().eq(seen.iter().map(|(path, stamp)| (&**path, *stamp)))
     }
 
+    /// Returns whether the gateway was not asked for a while. Files that stay as they are give no reason to.
+    pub(super) fn is_unconfirmed(&self) -> bool {
+        self.seen.is_some() && self.listed_at.elapsed() >= RETRY_INTERVAL
+    }
+
+    /// Fails if another folder has taken the name.
+    pub(super) async fn confirm_name(&mut self) -> Result<(), Error> {
+        self.list().await?;
+        self.listed_at = Instant::now();
+        Ok(())
+    }
+
     /// Brings the memories of the folder up to date.
     pub(super) async fn update(&mut self) -> Result<Summary, Error> {
-        (self.seen, self.retry_at) = (None, None);
+        (self.seen, self.retry_at, self.is_unruled) = (None, None, false);
         if self.target.sources.is_empty() {
             self.find().await?;
         }
         let there = self.list().await?;
+        self.listed_at = Instant::now();
         let has_foreign = there.iter().any(|it| self.is_foreign(it));
         let ingested = there.into_iter().filter(|it| it.source.starts_with(INGESTED));
         // One with other tags is sent again.
         let is_current = |it: &MemorySource| it.tags == self.command.tags && it.source == self.source();
         let mut known: Known =
             ingested.map(|it| (it.path.clone(), is_current(&it).then_some(it.digest))).collect();
-        let walk = walk(&self.root).map_err(Error::IgnoreRules)?;
+        let walk = match walk(&self.root) {
+            Ok(walk) => walk,
+            Err(why) => {
+                (self.is_unruled, self.retry_at) = (true, Some(Instant::now() + RETRY_INTERVAL));
+                return Err(Error::IgnoreRules(why));
+            }
+        };
         let seen = walk.files.iter().map(|found| (found.path.clone(), found.stamp)).collect();
         let is_empty = walk.files.is_empty() && walk.unknown.is_empty();
         if is_empty && !known.is_empty() && !self.command.allow_empty {
@@ -308,28 +342,6 @@ fn is_of_another(target: &MemoryFolder, memory: &MemorySource) -> bool {
     memory.source.starts_with(INGESTED) && !target.sources.contains(&memory.source)
 }
 
-/// Returns what tells this machine from others: its id, its name if it has none, or nothing.
-fn machine() -> Vec<u8> {
-    let id = fs::read("/etc/machine-id").unwrap_or_default().trim_ascii().to_owned();
-    match &*id {
-        b"" | b"uninitialized" => gethostname().map(OsString::into_encoded_bytes).unwrap_or_default(),
-        _ => id,
-    }
-}
-
-/// Returns what tells folders of the same name apart: it says nothing about where they are. Without a machine
-/// it is what earlier releases took.
-fn digest_place(machine: &[u8], folder: &Path) -> String {
-    let mut digest = Sha256::new();
-    if !machine.is_empty() {
-        digest.update(machine);
-        digest.update([0_u8]);
-    }
-    digest.update(folder.as_os_str().as_encoded_bytes());
-    let digest = digest.finalize();
-    HEXLOWER.encode(digest.get(..FOLDER_BYTES).unwrap_or_default())
-}
-
 /// Returns the names under which a folder was ingested, by where it is.
 fn names_of<'m>(memories: &'m [MemorySource], places: &[String]) -> BTreeSet<&'m str> {
     let name = |memory: &'m MemorySource| {
@@ -353,17 +365,6 @@ fn bar(done: usize, total: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// The same path on two machines is two folders; earlier releases knew no machines.
-    #[test]
-    fn place_is_of_a_machine_and_a_path() {
-        let of = |machine: &str, path: &str| digest_place(machine.as_bytes(), Path::new(path));
-        assert_eq!(of("one", "/docs"), of("one", "/docs"));
-        assert_ne!(of("one", "/docs"), of("two", "/docs"));
-        assert_ne!(of("one", "/docs"), of("one", "/notes"));
-        let former = Sha256::digest("/docs");
-        assert_eq!(of("", "/docs"), HEXLOWER.encode(&former[..FOLDER_BYTES]));
-    }
 
     #[test]
     fn refusal_of_a_text_is_told_from_one_of_the_caller() {
