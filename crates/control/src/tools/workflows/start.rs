@@ -18,6 +18,8 @@ use crate::{
 
 /// The steps of a task as JSON.
 const MAX_STEPS_BYTES: usize = 512 * 1024;
+/// A step that needs approval, as JSON: a person is shown all of it, in a state of 512 KiB.
+const MAX_APPROVED_BYTES: usize = 384 * 1024;
 const MAX_TRIES: u32 = 20;
 const MAX_STEP_SECONDS: u32 = 7 * 24 * 3_600;
 
@@ -195,6 +197,17 @@ fn check(wanted: &Start) -> Result<(Option<String>, Policy), ToolError> {
     check_steps(&wanted.steps).map_err(|error| ToolError::Invalid(format!("`steps`: {error}")))?;
     if serde_json::to_value(&wanted.steps).is_ok_and(|steps| holds_nul(&steps)) {
         return Err(ToolError::Invalid("`steps` holds a NUL character".to_owned()));
+    }
+    for step in wanted.steps.iter().filter(|step| step.needs_approval) {
+        let size = subjects::encode_json_text(step).len();
+        if size > MAX_APPROVED_BYTES {
+            let why = format!(
+                "`steps`: step `{}` needs approval and has {size} bytes as JSON; a person is shown at most \
+                 {MAX_APPROVED_BYTES}",
+                step.name
+            );
+            return Err(ToolError::Invalid(why));
+        }
     }
     let steps = subjects::encode_json_text(&wanted.steps);
     check::text("steps", &steps, MAX_STEPS_BYTES)?;

@@ -67,12 +67,16 @@ fn check_writes(input: &PutWrites) -> Result<Vec<workflow_write::Model>, ToolErr
     check::non_blank("write_task_id", &input.write_task_id, MAX_ID_BYTES)?;
     check::text("task_path", &input.task_path, MAX_PATH_BYTES)?;
     check::count("writes", input.writes.len(), MAX_WRITES)?;
-    let (mut left, mut rows) = (MAX_DATA_BYTES, Vec::with_capacity(input.writes.len()));
+    // Four characters of base64 hold three bytes. Not decoded if they cannot fit.
+    let size: usize = input.writes.iter().map(|it| it.data.trim_end_matches('=').len() * 3 / 4).sum();
+    if size > MAX_DATA_BYTES {
+        return Err(ToolError::TooLarge { what: "the data of all writes", size, limit: MAX_DATA_BYTES });
+    }
+    let mut rows = Vec::with_capacity(input.writes.len());
     for write in &input.writes {
         check::text("channel", &write.channel, MAX_CHANNEL_BYTES)?;
         check::text("kind", &write.kind, MAX_KIND_BYTES)?;
-        let data = decode("the data of all writes", &write.data, left)?;
-        left -= data.len();
+        let data = decode("the data of a write", &write.data, MAX_DATA_BYTES)?;
         rows.push(workflow_write::Model {
             task_id: input.task_id.to_string(),
             namespace: input.namespace.clone(),

@@ -52,7 +52,7 @@ fn cases() -> Vec<(&'static str, Value, &'static str)> {
         (
             "workflow.checkpoint.put_writes",
             json!({ "writes": [write(&big(MIB)), write(&big(MIB + 3))] }),
-            "the data of all writes",
+            "the data of all writes has 2097155 bytes; the limit is 2097152",
         ),
         ("workflow.checkpoint.put_writes", json!({ "write_task_id": " " }), "write_task_id is empty"),
         ("workflow.checkpoint.get", json!({ "checkpoint_id": "c".repeat(129) }), "the limit is 128"),

@@ -74,6 +74,11 @@ async fn bad_starts_are_refused_with_what_to_do() {
                                 "files": [{ "path": "x", "txt": "y" }] }] }),
             "step `a`: files: unknown field `txt`, expected one of `path`, `text`",
         ),
+        (
+            json!({ "steps": [{ "name": "a", "kind": "manager", "description": "do", "needs_approval": true,
+                                "criteria": vec!["c".repeat(16_000); 25] }] }),
+            "`steps`: step `a` needs approval and has",
+        ),
         (json!({ "policy": { "max_attempts": 0 } }), "max_attempts"),
         (json!({ "policy": { "max_reviews": 21 } }), "max_reviews"),
         (json!({ "policy": { "step_seconds": 0 } }), "step_seconds"),
