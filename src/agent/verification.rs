@@ -199,8 +199,8 @@ impl Session<'_> {
         found
     }
 
-    /// Returns the findings of a verification that an earlier attempt, or the handoff that this one replays, had
-    /// handed off. A lease for it would be given back by no analyst.
+    /// Returns the findings of a verification that an earlier attempt, or the handoff that this one replays,
+    /// had handed off. A lease for it would be given back by no analyst.
     async fn answered_before(&self, handoff: &Handoff) -> Option<Findings> {
         if self.journal.attempt() == 1 && self.handoff.replays.is_empty() {
             return None;

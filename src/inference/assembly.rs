@@ -212,6 +212,12 @@ impl Assembly {
         }
     }
 
+    /// Notes that the server ended the stream itself. Some servers send no finish reason, and the usage
+    /// beside the last choice.
+    pub(super) fn note_end(&mut self) {
+        self.has_ended |= self.tokens.is_some();
+    }
+
     /// Returns the reply, or `None` if the stream ended before the reply was complete.
     pub(super) fn finish(self) -> Option<Assembled> {
         // Some servers send no finish reason, but their last event tells the usage.

@@ -149,6 +149,9 @@ impl Endpoint {
                 Pushed::LimitReached => break,
             }
         }
+        if events.is_done() {
+            assembly.note_end();
+        }
         assembly.finish().ok_or_else(|| request_fault("the stream broke off"))
     }
 

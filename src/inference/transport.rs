@@ -116,7 +116,7 @@ impl Transport {
             .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
         let pieces = limit_bytes(response, self.max_bytes);
         Ok(if streams {
-            Events::Streamed(SseStream::from_bytes_stream(pieces).boxed())
+            Events::Streamed { stream: SseStream::from_bytes_stream(pieces).boxed(), is_done: false }
         } else {
             Events::Whole(Some(read_document(pieces).await?))
         })
@@ -180,17 +180,26 @@ impl Transport {
 
 /// The events of a reply.
 pub(super) enum Events {
-    Streamed(BoxStream<'static, Result<Sse, sse_stream::Error>>),
+    Streamed {
+        stream: BoxStream<'static, Result<Sse, sse_stream::Error>>,
+        /// The server has said that the stream ends.
+        is_done: bool,
+    },
     /// A server that does not stream sends the whole reply as one JSON document.
     Whole(Option<Value>),
 }
 
 impl Events {
+    /// Returns whether the server has said that the stream ends: otherwise the connection may have broken.
+    pub(super) fn is_done(&self) -> bool {
+        matches!(self, Self::Streamed { is_done: true, .. })
+    }
+
     /// Returns the next event, or `None` at the end.
     pub(super) async fn next(&mut self) -> Option<Result<Value, Fault>> {
-        let stream = match self {
+        let (stream, is_done) = match self {
             Self::Whole(document) => return document.take().map(Ok),
-            Self::Streamed(stream) => stream,
+            Self::Streamed { stream, is_done } => (stream, is_done),
         };
         loop {
             let event = match stream.next().await? {
@@ -200,6 +209,7 @@ impl Events {
             // Some servers send events without data to keep the connection alive.
             let Some(data) = event.data.filter(|data| !data.is_empty()) else { continue };
             if data == DONE {
+                *is_done = true;
                 return None;
             }
             // The parser's message is left out, since it would quote the reply.

@@ -325,8 +325,8 @@ mod tests {
         assert!(prior.take_rest().is_empty());
     }
 
-    /// A journal that was lost counts attempts from one again. A read with the key of an earlier one would get
-    /// the answer of that, or be refused for its arguments.
+    /// A journal that was lost counts attempts from one again. A read with the key of an earlier one would
+    /// get the answer of that, or be refused for its arguments.
     #[test]
     fn read_has_another_key_in_each_claim() {
         let key = |claim: u128| {

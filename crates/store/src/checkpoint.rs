@@ -18,11 +18,12 @@ const FEW_FRAMES: i64 = 64;
 /// How often frames are copied that were written in the meantime, before the writers wait for the rest.
 const MAX_ROUNDS: usize = 3;
 
-/// How often the log is emptied, if anything was written. SQLite begins it anew without erasing the rest, which
-/// has the rows as they were before they were deleted.
+/// How often the log is emptied, if anything was written. SQLite begins it anew without erasing the rest,
+/// which has the rows as they were before they were deleted.
 const EMPTY_EVERY: Duration = Duration::from_secs(10);
 
-/// Copies the write-ahead log into the database file whenever enough was written, and empties it now and then.
+/// Copies the write-ahead log into the database file whenever enough was written, and empties it now and
+/// then.
 ///
 /// SQLite's own checkpoints run inside the commit that makes the log too long, and all other writers wait for
 /// it. They stay as the last resort, with a longer log.

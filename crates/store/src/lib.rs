@@ -240,6 +240,17 @@ impl Store {
         Ok(WriteTransaction { transaction, store: self.clone(), open })
     }
 
+    /// Returns the time by which gateways tell whether a call of another one is lost, in microseconds since
+    /// 1970: with PostgreSQL that of its server, with SQLite that of this process.
+    pub fn shared_now(&self) -> i64 {
+        self.shared_clock.now()
+    }
+
+    /// Reads the clock of the database server. Call it now and then, since clocks drift and servers change.
+    pub async fn read_shared_clock(&self) -> Result<(), DbErr> {
+        if self.is_postgres() { self.shared_clock.read(self.read()).await } else { Ok(()) }
+    }
+
     /// Waits for the current writer to finish and returns the write connection, for single statements that
     /// commit on their own. With PostgreSQL it does not wait.
     pub async fn acquire_writer(&self) -> WriterGuard<'_> {

@@ -88,6 +88,10 @@ fn usage_ends_a_reply_only_after_its_last_choice() {
     assert_eq!(assembled(&[last.clone(), half.clone()]), None, "more followed");
     assert_eq!(assembled(&[half, last.clone()]).unwrap().content, "half a");
     assert_eq!(assembled(&[call, last]).unwrap().calls.len(), 1);
+    let mut ended = Assembly::new(1_000);
+    ended.push(&with_usage(&json!({ "content": "all" }))).unwrap();
+    ended.note_end();
+    assert_eq!(ended.finish().unwrap().content, "all");
     let document = json!({ "choices": [{ "message": { "content": "all" } }], "usage": usage });
     assert_eq!(assembled(&[document]).unwrap().content, "all");
 }

@@ -59,9 +59,9 @@ impl Admin {
         Ok(describe(row.ok_or_else(|| Error::not_found("lease", id))?, clock::of_leases()))
     }
 
-    /// Revokes a lease and those that were issued under it: the next call with one of them is denied. Has the
-    /// jobs end that were begun for its handoff, also if the worker has given the lease back: they outlive the
-    /// answer.
+    /// Revokes a lease and those that were issued under it: the next call with one of them is denied. Has
+    /// the jobs end that were begun for its handoff, also if the worker has given the lease back: they
+    /// outlive the answer.
     pub(crate) async fn revoke_lease(&self, actor: &Actor, id: &str) -> Result<Lease, Error> {
         const WHAT: &str = "admin.lease.revoke";
         self.require_admin(actor, WHAT).await?;

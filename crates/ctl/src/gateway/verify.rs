@@ -39,8 +39,8 @@ struct Report {
     from_gateway: usize,
     key: Option<String>,
     bad_row: Option<i64>,
-    /// The last row that is as it was sealed before `bad_row` was. Rows between the two may have been replaced,
-    /// for example by a restored backup, and sealed again.
+    /// The last row that is as it was sealed before `bad_row` was. Rows between the two may have been
+    /// replaced, for example by a restored backup, and sealed again.
     unchanged_to: Option<i64>,
     problem: Option<String>,
     warnings: Vec<String>,
@@ -161,9 +161,9 @@ async fn follow(
     Ok(report)
 }
 
-/// Returns the last row before `bad_row` that a head confirms which was sealed before that of `bad_row`. Later
-/// heads confirm whatever the chain held then. `sealed` has the row and the time of each head. Without a head
-/// at `bad_row` that is the last row that was read. `None` if no head confirms any.
+/// Returns the last row before `bad_row` that a head confirms which was sealed before that of `bad_row`.
+/// Later heads confirm whatever the chain held then. `sealed` has the row and the time of each head. Without
+/// a head at `bad_row` that is the last row that was read. `None` if no head confirms any.
 fn last_unchanged(sealed: &[(i64, i64)], bad_row: i64, last_seq: i64) -> Option<i64> {
     let Some(before) = sealed.iter().filter(|(row, _)| *row == bad_row).map(|(_, at)| *at).min() else {
         return Some(last_seq);
