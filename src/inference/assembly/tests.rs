@@ -83,8 +83,8 @@ fn usage_ends_a_reply_only_after_its_last_choice() {
         &json!({ "tool_calls": [{ "index": 0, "function": { "name": "x", "arguments": "{}" } }] }),
     );
     let last = json!({ "choices": [], "usage": usage });
-    assert_eq!(assembled(&[half.clone()]), None);
-    assert_eq!(assembled(&[call.clone()]), None);
+    assert_eq!(assembled(std::slice::from_ref(&half)), None);
+    assert_eq!(assembled(std::slice::from_ref(&call)), None);
     assert_eq!(assembled(&[last.clone(), half.clone()]), None, "more followed");
     assert_eq!(assembled(&[half, last.clone()]).unwrap().content, "half a");
     assert_eq!(assembled(&[call, last]).unwrap().calls.len(), 1);

@@ -2,6 +2,7 @@
 
 mod begin;
 mod cancels;
+mod console_keys;
 mod isolation;
 mod life;
 mod requests;

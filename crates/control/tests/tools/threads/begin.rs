@@ -31,7 +31,6 @@ on_both![
     request_follows_the_last_turn_of_its_thread_only,
     of_concurrent_requests_that_follow_a_turn_one_begins,
     named_request_is_made_once,
-    names_count_for_all_keys_of_a_user_in_the_console,
     retry_joins_the_last_request_with_the_same_body,
     retry_in_another_thread_does_not_join,
     message_after_a_question_continues_it,
@@ -263,31 +262,6 @@ async fn named_request_is_made_once(stage: Stage) {
     // The names of another API key are its own.
     stage.given(token::Model { hash: "2".repeat(64), ..key("key-ada-2", "ada") }).await;
     begin(&stage, &BeginTurn { key_id: "key-ada-2".to_owned(), ..named("one") }).await;
-}
-
-/// The console gets another key for a user every few minutes, after a restart, and at another gateway.
-async fn names_count_for_all_keys_of_a_user_in_the_console(stage: Stage) {
-    with_keys(&stage).await;
-    for (number, (id, user)) in [("c1", "ada"), ("c2", "ada"), ("c3", "eve")].into_iter().enumerate() {
-        let created_by = format!("console:{number}");
-        let hash = format!("{number:a>64}");
-        stage.given(token::Model { hash, created_by, ..key(id, user) }).await;
-    }
-    let named = |key: &str| {
-        let request = request(vec![user("one")]);
-        BeginTurn { key_id: key.to_owned(), request_key: Some("msg-1".to_owned()), ..request }
-    };
-    let first = begin(&stage, &named("c1")).await;
-    let again: BegunTurn = call(&stage, &named("c2")).await;
-    assert_eq!((again.outcome, &again.turn), (BeginOutcome::Joined, &first));
-    let full: BegunTurn =
-        call(&stage, &BeginTurn { request_key: None, max_open: Some(1), ..named("c2") }).await;
-    assert_eq!(full.outcome, BeginOutcome::TooManyOpen);
-    // Not for other users, nor for keys of programs.
-    let eves = BeginTurn { user_id: "eve".parse().unwrap(), max_open: Some(1), ..named("c3") };
-    begin(&stage, &eves).await;
-    begin(&stage, &named("key-ada")).await;
-    assert_eq!(rows(&stage).await, (3, 3));
 }
 
 async fn retry_joins_the_last_request_with_the_same_body(stage: Stage) {
