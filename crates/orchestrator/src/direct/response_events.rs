@@ -246,7 +246,7 @@ mod tests {
     fn ordinary_events_are_passed_on_as_they_are() {
         let mut relay = ResponseEvents::default();
         let event = json!({ "type": "response.output_text.delta", "delta": "Hello", "odd": 1.5 });
-        assert_eq!(pass(&mut relay, &[event.clone()]).1, [event]);
+        assert_eq!(pass(&mut relay, std::slice::from_ref(&event)).1, [event]);
     }
 
     /// G11
