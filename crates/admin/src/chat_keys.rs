@@ -18,7 +18,9 @@ const MIN_LEFT: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub(crate) struct ChatKeys(Mutex<HashMap<String, ChatKey>>);
 
+#[derive(Clone)]
 pub(crate) struct ChatKey {
+    pub(crate) id: String,
     pub(crate) user: String,
     pub(crate) secret: String,
     /// Microseconds since 1970.
@@ -32,12 +34,11 @@ impl std::fmt::Debug for ChatKey {
 }
 
 impl ChatKeys {
-    /// Returns the secret of the actor's key for `user`, if it is valid for a while.
-    pub(crate) fn valid(&self, actor: &Actor, user: &str, now: i64) -> Option<String> {
+    /// Returns the actor's key for `user`, if it is valid for a while, unless it was revoked.
+    pub(crate) fn unexpired(&self, actor: &Actor, user: &str, now: i64) -> Option<ChatKey> {
         let until = now.saturating_add(micros(MIN_LEFT));
         let known = self.known();
-        let key = known.get(&actor.token_id).filter(|key| key.user == user && key.expires_at > until)?;
-        Some(key.secret.clone())
+        known.get(&actor.token_id).filter(|key| key.user == user && key.expires_at > until).cloned()
     }
 
     pub(crate) fn put(&self, actor: &Actor, key: ChatKey) {

@@ -45,8 +45,10 @@ pub enum Script {
     After(Duration, Box<Script>),
     /// Waits until more than `turn` turns are answered, then follows another script.
     Held { turn: usize, answered: watch::Receiver<usize>, then: Box<Script> },
-    /// Streams exactly these events.
+    /// Streams exactly these events, then `[DONE]`.
     Raw(Vec<String>),
+    /// Streams exactly these events and closes the connection.
+    Closed(Vec<String>),
     /// Answers with exactly this document.
     Json(Value),
     /// Streams empty deltas at this interval, forever.
@@ -372,6 +374,7 @@ async fn play(script: Script) -> Response<Body> {
             .body(Body::from(document.to_string()))
             .expect("a response"),
         Script::Raw(raw) => events(raw, Vec::new(), End::Clean),
+        Script::Closed(raw) => events(raw, Vec::new(), End::Closed),
         Script::Call(calls) => events(call_chunks(&calls), end_chunks("tool_calls"), End::Clean),
     }
 }
@@ -379,6 +382,8 @@ async fn play(script: Script) -> Response<Body> {
 #[derive(Clone, Copy)]
 enum End {
     Clean,
+    /// The response ends without `[DONE]`.
+    Closed,
     Cut,
     Never,
 }
@@ -396,7 +401,7 @@ fn events(mut begin: Vec<String>, rest: Vec<String>, end: End) -> Response<Body>
         event
     });
     let body = match end {
-        End::Clean => Body::from_stream(events),
+        End::Clean | End::Closed => Body::from_stream(events),
         End::Cut => {
             // Waits until the text is sent, since the server would discard it together with the connection.
             let cut = stream::once(async {

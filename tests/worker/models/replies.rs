@@ -105,7 +105,7 @@ async fn saying(texts: &'static [&'static str]) -> Stage {
 async fn usage_beside_a_choice_does_not_end_a_reply() {
     let mut half: Value = serde_json::from_str(&event(&call_of("{\"name\":\"half\"}"), None)).unwrap();
     half["usage"] = json!({ "prompt_tokens": 5, "completion_tokens": 1 });
-    let unended = Script::Raw(vec![half.to_string()]);
+    let unended = Script::Closed(vec![half.to_string()]);
     let stage = Stage::native([unended, Script::say("Nothing was done.")]).await;
     let answer = stage.ask("Create a task called half").await;
     assert_eq!((answer.status, content(&answer)), (Status::Completed, "Nothing was done."), "{answer:?}");

@@ -80,8 +80,11 @@ impl Admin {
     /// if there is none, and deletes those that have expired.
     async fn chat_key(&self, actor: &Actor, user: &str) -> Result<String, Error> {
         let now = clock::now();
-        if let Some(secret) = self.chat_keys.valid(actor, user, now) {
-            return Ok(secret);
+        if let Some(key) = self.chat_keys.unexpired(actor, user, now) {
+            let row = token::Entity::find_by_id(&key.id).one(self.store.read()).await?;
+            if row.is_some_and(|row| row.revoked_at.is_none()) {
+                return Ok(key.secret);
+            }
         }
         let open = self.begin(actor, "admin.chat.key", &json!({ "user_id": user })).await?;
         token::Entity::delete_many()
@@ -93,8 +96,8 @@ impl Admin {
         let new = tokens::NewToken::new(KEY_LABEL, &holder, KEY_LIFETIME, &by);
         let issued = tokens::issue_in(&open.write, new).await?;
         self.commit(open).await?;
-        let (secret, expires_at) = (issued.secret, issued.row.expires_at);
-        self.chat_keys.put(actor, ChatKey { user: user.to_owned(), secret: secret.clone(), expires_at });
+        let (secret, id, expires_at) = (issued.secret, issued.row.id, issued.row.expires_at);
+        self.chat_keys.put(actor, ChatKey { id, user: user.to_owned(), secret: secret.clone(), expires_at });
         Ok(secret)
     }
 

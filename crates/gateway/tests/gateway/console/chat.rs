@@ -242,3 +242,45 @@ async fn thread_is_read_renamed_exported_and_deleted() {
     }
     assert_shows(&admin.get("/console/audit").await, &["admin.thread.rename", "admin.thread.delete"]);
 }
+
+/// The console's API key is lost with the gateway. What is sent again under its next one is the same request.
+#[tokio::test]
+async fn form_that_is_sent_again_after_a_restart_is_not_sent_twice() {
+    let mut stack = ChatStack::start([Script::say("Two are left."), Script::say("Still two.")]).await;
+    let form =
+        [("thread", ""), ("message", "What is left?"), ("request", "0193f2c0-5a00-7000-8000-0000000000aa")];
+    let first = stack.gateway.administrator().await.post(CHAT, &form).await;
+    assert_eq!(first.status, 303, "{}", first.body);
+    eventually("the answer", async || (stack.model.turns().len() == 1).then_some(())).await;
+    stack.process.kill();
+    stack.process.start_again().await;
+    stack.gateway = Gateway::of(&stack.process);
+    let admin = stack.gateway.administrator().await;
+    // The orchestrator may still find the gateway away.
+    let again = eventually("the form to be taken", async || {
+        let again = admin.post(CHAT, &form).await;
+        (again.status == 303).then_some(again)
+    })
+    .await;
+    let page = |answer: &Answer| answer.header("location").unwrap().split('#').next().unwrap().to_owned();
+    assert_eq!(page(&again), page(&first), "the same thread");
+    assert_shows(&admin.get(&page(&again)).await, &["Two are left."]);
+    assert_eq!(stack.model.turns().len(), 1);
+}
+
+#[tokio::test]
+async fn key_of_the_console_that_was_revoked_is_replaced() {
+    let stack = ChatStack::start([Script::say("Two are left."), Script::say("Paint it.")]).await;
+    let admin = stack.gateway.administrator().await;
+    let page = say(&admin, "", "What is left?").await;
+    let thread = id_of(&page).to_owned();
+    eventually("the answer", async || admin.get(&page).await.shows("Two are left.").then_some(())).await;
+    let tokens = stack.process.must("GET", "/api/v1/tokens", None).await;
+    let tokens = tokens.as_array().expect("tokens");
+    let of_console: Vec<_> = tokens.iter().filter(|it| it["label"] == "chat in the console").collect();
+    assert_eq!(of_console.len(), 1, "{tokens:?}");
+    let id = of_console[0]["id"].as_str().expect("an id");
+    stack.process.must("DELETE", &format!("/api/v1/tokens/{id}"), None).await;
+    let page = say(&admin, &thread, "What first?").await;
+    eventually("the answer", async || admin.get(&page).await.shows("Paint it.").then_some(())).await;
+}

@@ -15,9 +15,12 @@ use subjects::{
     node::{EngineStatus, NodeOrders, NodeState, NodeStatus},
     streams,
 };
-use testkit::{GatewayProcess, Nats, eventually};
+use testkit::{GatewayProcess, Nats, eventually, eventually_within};
 
 use crate::administration::support::manager;
+
+/// The gateway looks once a minute.
+const LOOKS: Duration = Duration::from_secs(100);
 
 pub(crate) struct World {
     pub(crate) nats: Nats,
@@ -65,8 +68,9 @@ impl World {
         self.ok("sandbox.job.get", json!({ "job_id": job })).await
     }
 
+    /// Waits longer than the pause between two looks of the gateway for what the streams have lost.
     pub(crate) async fn until(&self, job: JobId, status: &str) -> Value {
-        eventually(&format!("the job is {status}"), async || {
+        eventually_within(LOOKS, &format!("the job is {status}"), async || {
             let found = self.get(job).await;
             (found["status"] == status).then_some(found)
         })
