@@ -21,7 +21,7 @@ use super::{
     record::Record,
     writer::Writer,
 };
-use store::Store;
+use store::{Store, clock};
 
 use crate::metrics::Metrics;
 
@@ -112,7 +112,7 @@ impl Ledger {
     ) -> Result<ClaimOutcome, BeginError> {
         self.ensure_accepting().map_err(|Unavailable| BeginError::Refused)?;
         let within = i64::try_from(within.as_micros()).unwrap_or(i64::MAX);
-        let until = self.store.shared_now().saturating_add(within);
+        let until = clock::now().saturating_add(within);
         let record = match &self.in_flight_log {
             // A claim and its announcement are one transaction, so calls with a key go to the store.
             Some(log) if claim.is_none() => match log.begin(record, until) {

@@ -14,14 +14,14 @@ use super::{
     record::Record,
 };
 use store::{
-    Store, WriteTransaction,
+    Store, WriteTransaction, clock,
     entity::{audit, in_flight},
 };
 
 /// Calls per transaction; their ids have to fit into one query.
 const BATCH_SIZE: usize = 1000;
 
-/// Builds the announcement of a call, which expires at `until`, by [`Store::shared_now`].
+/// Builds the announcement of a call, which expires at `until`, by [`clock::now`].
 pub fn in_flight_row(record: Record, until: i64) -> Result<in_flight::ActiveModel, DbErr> {
     let record = record.into_interrupted();
     let text = serde_json::to_string(&record).map_err(|error| DbErr::Custom(error.to_string()))?;
@@ -33,7 +33,7 @@ pub fn in_flight_row(record: Record, until: i64) -> Result<in_flight::ActiveMode
 /// call and the in-flight log: pass it only if no other instance uses the store.
 pub async fn recover(store: &Store, all: bool) -> Result<usize, DbErr> {
     let mut count = 0;
-    store.read_shared_clock().await?;
+    store.follow_server_clock().await?;
     if let Some(path) = store.in_flight_log().filter(|_| all) {
         count += recover_logged(store, path).await?;
     }
@@ -67,7 +67,7 @@ async fn recover_logged(store: &Store, path: &Path) -> Result<usize, DbErr> {
 /// Recovers one batch of announced calls. Returns how many announcements it removed, and how many of those
 /// calls had no row yet.
 async fn recover_batch(store: &Store, all: bool) -> Result<(usize, usize), DbErr> {
-    let now = store.shared_now();
+    let now = clock::now();
     let write = store.write().await?;
     lock_chain(&write).await?;
     let mut query = in_flight::Entity::find().limit(BATCH_SIZE as u64);

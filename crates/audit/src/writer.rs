@@ -3,7 +3,7 @@
 //!
 //! Announcements and rows are committed separately. Both are identified by their call id, so a write that may
 //! or may not have been committed can be repeated. The outcome of a call that may have had an effect is kept
-//! until the store accepts it, even after its caller was told that the call is in doubt.
+//! until the store accepts it, even after its caller got `in_doubt`.
 
 mod begins;
 mod ends;
@@ -32,7 +32,7 @@ use super::{
     messages::{Announcement, Begin, End, Message},
     write_error::WriteError,
 };
-use store::{Store, entity::in_flight};
+use store::{Store, clock, entity::in_flight};
 
 use crate::metrics::{CallSample, Metrics};
 
@@ -133,7 +133,7 @@ impl Writer {
             Message::End(end) => self.enqueue_end(end),
             Message::Overdue(done) => {
                 let log = self.in_flight_log.as_ref();
-                let overdue = log.map(|log| log.overdue(self.store.shared_now())).unwrap_or_default();
+                let overdue = log.map(|log| log.overdue(clock::now())).unwrap_or_default();
                 let waiting = |id: &str| self.ends.iter().any(|end| end.record.call_id == id);
                 let overdue: Vec<_> = overdue.into_iter().filter(|it| !waiting(&it.call_id)).collect();
                 let count = overdue.len();

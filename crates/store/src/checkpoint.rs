@@ -1,5 +1,5 @@
-//! Checkpoints the write-ahead log of SQLite beside the writers, so that no commit waits for the disk, and
-//! empties it, so that it keeps nothing that was deleted.
+//! Checkpoints the write-ahead log of SQLite concurrently with the writers, so that no commit waits for the
+//! disk, and truncates it, so that it keeps nothing that was deleted.
 
 use std::time::Duration;
 
@@ -93,7 +93,7 @@ impl Checkpointer {
     }
 }
 
-/// What a checkpoint did.
+/// The result of a checkpoint.
 struct Checkpoint {
     /// A reader, or another process, kept it from doing all.
     is_busy: bool,

@@ -8,7 +8,7 @@ mod commits;
 pub mod entity;
 mod migration;
 mod outbox;
-mod shared_clock;
+mod server_clock;
 
 use std::{
     ops::Deref,
@@ -38,7 +38,6 @@ pub use checkpoint::Checkpointer;
 use commits::Commits;
 use entity::revision;
 pub use outbox::{NO_STREAM, NewMessage, Outbox, SendIf, Waiting};
-use shared_clock::SharedClock;
 
 /// Read connections. In WAL mode readers never wait for the writer and a query takes microseconds, so a few
 /// suffice. One of them checkpoints now and then.
@@ -111,7 +110,6 @@ pub struct Store {
     /// connection is checked before its next use.
     needs_check: Arc<AtomicBool>,
     commits: Arc<Commits>,
-    shared_clock: Arc<SharedClock>,
 }
 
 impl Store {
@@ -166,9 +164,8 @@ impl Store {
             patience: options.patience,
             needs_check: Arc::default(),
             commits: Arc::default(),
-            shared_clock: Arc::default(),
         };
-        store.read_shared_clock().await.map_err(|source| Error::Open { url: shown, source })?;
+        store.follow_server_clock().await.map_err(|source| Error::Open { url: shown, source })?;
         Ok(store)
     }
 
@@ -240,15 +237,10 @@ impl Store {
         Ok(WriteTransaction { transaction, store: self.clone(), open })
     }
 
-    /// Returns the time by which gateways tell whether a call of another one is lost, in microseconds since
-    /// 1970: with PostgreSQL that of its server, with SQLite that of this process.
-    pub fn shared_now(&self) -> i64 {
-        self.shared_clock.now()
-    }
-
-    /// Reads the clock of the database server. Call it now and then, since clocks drift and servers change.
-    pub async fn read_shared_clock(&self) -> Result<(), DbErr> {
-        if self.is_postgres() { self.shared_clock.read(self.read()).await } else { Ok(()) }
+    /// With PostgreSQL, sets [`clock::now`] to the time of its server. Call it now and then, since clocks
+    /// drift and servers change.
+    pub async fn follow_server_clock(&self) -> Result<(), DbErr> {
+        if self.is_postgres() { server_clock::follow(self.read()).await } else { Ok(()) }
     }
 
     /// Waits for the current writer to finish and returns the write connection, for single statements that

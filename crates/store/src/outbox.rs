@@ -118,7 +118,7 @@ fn encode(headers: &BTreeMap<String, String>) -> Result<String, DbErr> {
     serde_json::to_string(headers).map_err(|error| DbErr::Json(error.to_string()))
 }
 
-/// What waits on one subject.
+/// The pending messages of one subject.
 #[derive(Clone, Debug, PartialEq, Eq, FromQueryResult)]
 pub struct Waiting {
     pub subject: String,

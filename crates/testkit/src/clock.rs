@@ -5,7 +5,8 @@ use std::{fs, path::PathBuf};
 use subjects::Timestamp;
 use tempfile::TempDir;
 
-/// The time of the gateways that are started with it. Only debug builds of the gateway have such a clock.
+/// The time of the gateways that are started with it, or of their machines. Only debug builds of the gateway
+/// have such a clock.
 #[derive(Debug)]
 pub struct TestClock {
     folder: TempDir,
@@ -32,9 +33,15 @@ impl TestClock {
         fs::rename(&next, self.file()).expect("the clock can be set");
     }
 
-    /// Returns the environment variable for a process that is to use the clock.
+    /// Returns the environment variable for a process whose time it is, wherever that has its time from.
     pub fn variable(&self) -> (String, String) {
         ("CYNODE_CLOCK_FILE".to_owned(), self.file().display().to_string())
+    }
+
+    /// Returns the environment variable for a process on a machine whose clock it is. A gateway on PostgreSQL
+    /// goes by the clock of the database server instead.
+    pub fn variable_of_machine(&self) -> (String, String) {
+        ("CYNODE_MACHINE_CLOCK_FILE".to_owned(), self.file().display().to_string())
     }
 
     fn file(&self) -> PathBuf {

@@ -172,7 +172,7 @@ impl Calls {
         }
         let mut announced = record.clone();
         announced.set_decision(Decision::Allow);
-        let row = in_flight_row(announced, self.store.shared_now().saturating_add(LOST_AFTER_US))?;
+        let row = in_flight_row(announced, clock::now().saturating_add(LOST_AFTER_US))?;
         in_flight::Entity::insert(row).exec_without_returning(&*write).await?;
         if let Err(error) = write.commit().await {
             error!(%error, call_id = record.call_id, "Commit failed; the call may have had its effect.");

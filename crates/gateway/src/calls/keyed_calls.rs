@@ -14,7 +14,7 @@ use sea_orm::{DbErr, EntityTrait};
 use tokio::{select, time::sleep};
 use tokio_util::sync::CancellationToken;
 
-use store::{Store, entity::in_flight};
+use store::{Store, clock, entity::in_flight};
 
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(10);
 const MAX_POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -102,5 +102,5 @@ impl KeyedCalls {
 /// Queries whether the call is announced in the store and its announcement has not expired.
 async fn check_in_flight(store: &Store, call_id: &str) -> Result<bool, DbErr> {
     let found = in_flight::Entity::find_by_id(call_id).one(store.read()).await?;
-    Ok(found.is_some_and(|call| call.expires_at > store.shared_now()))
+    Ok(found.is_some_and(|call| call.expires_at > clock::now()))
 }

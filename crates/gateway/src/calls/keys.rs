@@ -1,4 +1,4 @@
-//! Idempotency keys of calls: a key stands for one effect, and a later call with it gets the answer of the
+//! Idempotency keys of calls: a key identifies one effect, and a later call with it gets the answer of the
 //! first.
 
 use rmcp::model::CallToolResult;

@@ -22,7 +22,7 @@ const OVERHEAD: Duration = Duration::from_secs(30);
 /// Key in `_meta` that marks a result as content of an upstream.
 const UNTRUSTED: &str = "dev.cynode/untrusted";
 
-/// What happens after a call was announced.
+/// The outcome of announcing a call.
 enum Preparation {
     /// The tool is called. The guard is held until the outcome is recorded; calls with the same key wait for
     /// it.

@@ -10,10 +10,10 @@ pub struct Model {
     pub task_id: String,
     pub kind: String,
     pub status: String,
-    /// Of a job in a sandbox: what it runs.
+    /// For a job in a sandbox: what it runs.
     #[sea_orm(column_type = "Text")]
     pub payload: String,
-    /// Of a job in a sandbox: the result that its node reported.
+    /// For a job in a sandbox: the result that its node reported.
     #[sea_orm(column_type = "Text", nullable)]
     pub result: Option<String>,
     /// The node that has it.

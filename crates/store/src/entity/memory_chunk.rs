@@ -12,13 +12,13 @@ pub struct Model {
     pub path: String,
     /// Its place in the text, from 0.
     pub number: i64,
-    /// That of its source.
+    /// The version of its source.
     pub version: i64,
-    /// From 1.
+    /// Lines are counted from 1.
     pub first_line: i64,
     pub last_line: i64,
     pub text: String,
-    /// What an index needs of the text.
+    /// Features of the text, as stored for the index.
     pub features: Vec<u8>,
 }
 

@@ -12,9 +12,9 @@ pub struct Model {
     /// The version at which something was last deleted.
     pub deleted_version: i64,
     pub chunks: i64,
-    /// Of the texts.
+    /// Total size of the texts.
     pub bytes: i64,
-    /// What an index of all chunks takes at most.
+    /// Maximum size of an index of all chunks.
     pub index_bytes: i64,
 }
 

@@ -10,7 +10,7 @@ pub struct Model {
     pub name: String,
     /// As it last reported.
     pub status: String,
-    /// Of a row that an administrator wrote by hand, before nodes reported themselves.
+    /// Set only in rows that an administrator wrote by hand, before nodes reported themselves.
     #[sea_orm(column_type = "Text")]
     pub capabilities: String,
     /// When it last reported. Whether it is away follows from this and is not stored.

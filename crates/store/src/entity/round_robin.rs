@@ -5,7 +5,7 @@ use sea_orm::entity::prelude::*;
 #[derive(Clone, Debug, PartialEq, Eq, DeriveEntityModel)]
 #[sea_orm(table_name = "round_robin")]
 pub struct Model {
-    /// What the nodes have in common.
+    /// The property that the nodes share.
     #[sea_orm(primary_key, auto_increment = false)]
     pub key: String,
     pub next: i64,

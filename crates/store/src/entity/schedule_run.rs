@@ -15,9 +15,9 @@ pub struct Model {
     pub trigger: String,
     pub state: String,
     pub skip_reason: Option<String>,
-    /// Of skipped slots: the first; `slot` is the last.
+    /// For skipped slots: the first; `slot` is the last.
     pub first_slot: Option<i64>,
-    /// Of skipped slots: how many there are.
+    /// For skipped slots: how many there are.
     pub slots: Option<i64>,
     /// JSON. `None` once the run has ended, or if there is no handoff.
     #[sea_orm(column_type = "Text", nullable)]
@@ -30,7 +30,7 @@ pub struct Model {
     pub deadline_at: i64,
     /// When the run is ended without an answer; `None` if it has ended.
     pub timeout_at: Option<i64>,
-    /// When workers are told next to stop the handoff of a run that was given up; `None` if the run was not
+    /// When the cancel of an abandoned run is published next; `None` if the run was not
     /// given up, if its handoff has its answer, or if that was long ago.
     pub cancel_due_at: Option<i64>,
     pub job_id: Option<String>,

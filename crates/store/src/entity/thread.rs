@@ -5,11 +5,11 @@ use sea_orm::entity::prelude::*;
 #[derive(Clone, Debug, PartialEq, Eq, DeriveEntityModel)]
 #[sea_orm(table_name = "thread")]
 pub struct Model {
-    /// Of a named thread, made of user and name, so that two gateways cannot create it twice.
+    /// For a named thread: derived from user and name, so that two gateways cannot create it twice.
     #[sea_orm(primary_key, auto_increment = false)]
     pub id: String,
     pub user_id: String,
-    /// What the client calls it.
+    /// The name that the client gave it.
     pub name: Option<String>,
     pub title: String,
     /// How many turns it has.

@@ -12,13 +12,13 @@ pub struct Model {
     pub agent: String,
     pub user_id: Option<String>,
     pub task_id: Option<String>,
-    /// Of a node's token: the only node that may use it.
+    /// For a node's token: the only node that may use it.
     pub node: Option<String>,
     /// The only memory profile of its calls. `None`: each call names its own.
     pub profile: Option<String>,
-    /// Of an API key: whether its requests may name their user.
+    /// For an API key: whether its requests may name their user.
     pub is_front_end: bool,
-    /// Of an API key: what happens to the work for a client that closes its connection.
+    /// For an API key: what happens to the work for a client that closes its connection.
     pub on_disconnect: String,
     pub created_at: i64,
     pub created_by: String,

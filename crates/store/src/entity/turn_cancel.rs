@@ -1,4 +1,4 @@
-//! A cancel of a turn that is due: workers are told again until the turn has its answer. It outlives the turn
+//! A pending cancel of a turn: it is published again until the turn has its answer. It outlives the turn
 //! of a thread that is deleted.
 
 use sea_orm::entity::prelude::*;
@@ -9,9 +9,9 @@ pub struct Model {
     /// The id of the turn, which is that of its handoff.
     #[sea_orm(primary_key, auto_increment = false)]
     pub id: String,
-    /// When the turn was begun. Some time later its handoff is refused, and the cancel is of no use.
+    /// When the turn was begun. Some time later its handoff is refused, and the cancel is obsolete.
     pub begun_at: i64,
-    /// When workers are told next.
+    /// When the cancel is published next.
     pub due_at: i64,
 }
 

@@ -8,7 +8,7 @@ pub struct Model {
     #[sea_orm(primary_key, auto_increment = false)]
     pub task_id: String,
     pub status: String,
-    /// Counts the messages that were sent to runners; a message of an older run is of no use.
+    /// Counts the messages that were sent to runners; a message of an older run is ignored.
     pub run: i64,
     /// Why the newest run began: `start`, `resume` or `retry`.
     pub trigger: String,
@@ -32,7 +32,7 @@ pub struct Model {
     /// JSON.
     #[sea_orm(column_type = "Text")]
     pub policy: String,
-    /// How often it was begun anew. Part of the ids of its handoffs, so that a new one has no old answer.
+    /// How often it was restarted. Part of the ids of its handoffs, so that a new one has no old answer.
     pub restarts: i64,
     #[sea_orm(column_type = "Text", nullable)]
     pub error: Option<String>,
@@ -44,7 +44,7 @@ pub struct Model {
     /// JSON: the tools of the lease under which it was started. Its jobs and handoffs have no others.
     #[sea_orm(column_type = "Text", nullable)]
     pub tools: Option<String>,
-    /// The memory profile of whoever started it. If null, that of its user.
+    /// The memory profile of the caller that started it. If null, that of its user.
     pub profile: Option<String>,
     pub created_at: i64,
     pub updated_at: i64,

@@ -13,15 +13,15 @@ pub struct Model {
     /// The id of the job or of the handoff.
     pub id: String,
     pub step: Option<String>,
-    /// Of a handoff: the lease under which it is worked on.
+    /// For a handoff: the lease under which it is worked on.
     pub lease_id: Option<String>,
     pub epoch: i64,
     pub began_at: i64,
-    /// Of a handoff: when its answer was first seen. The row of a job says when it ended.
+    /// For a handoff: when its answer was first seen. The row of a job says when it ended.
     pub ended_at: Option<i64>,
-    /// Of a handoff that was ended before its answer was seen: `given_up` or `cancelled`.
+    /// For a handoff that was ended before its answer was seen: `given_up` or `cancelled`.
     pub end_reason: Option<String>,
-    /// Of a handoff: JSON of its completion.
+    /// For a handoff: JSON of its completion.
     #[sea_orm(column_type = "Text", nullable)]
     pub answer: Option<String>,
     pub cost_usd: Option<f64>,

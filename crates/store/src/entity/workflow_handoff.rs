@@ -13,7 +13,7 @@ pub struct Model {
     /// When it was last published, at the latest. Null while that is not known.
     pub sent_at: Option<i64>,
     pub traceparent: Option<String>,
-    /// Of its message.
+    /// Body of its message.
     #[sea_orm(column_type = "Text")]
     pub body: String,
 }

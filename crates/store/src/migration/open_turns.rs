@@ -1,4 +1,4 @@
-//! Has open turns looked at again whose handoffs were published before streams were known to lose some.
+//! Schedules another check of open turns whose handoffs were published before lost handoffs were detected.
 
 use sea_orm_migration::prelude::*;
 

@@ -1,4 +1,4 @@
-//! An index for what waits before a message of the outbox under the same key.
+//! Adds an index that finds earlier messages of the outbox with the same key.
 
 use sea_orm_migration::prelude::*;
 

@@ -150,7 +150,7 @@ fn explain(why: &PolicyDenial, standing: &Standing) -> Denial {
         PolicyDenial::UnknownLease => {
             (DenialCode::UnknownLease, "publish the handoff with a lease of this gateway")
         }
-        PolicyDenial::EarlyLease => (DenialCode::EarlyLease, "check that the gateways' clocks agree"),
+        PolicyDenial::EarlyLease => (DenialCode::EarlyLease, "check the clock of the gateway that issued it"),
         PolicyDenial::ExpiredLease => (DenialCode::ExpiredLease, "publish the work again as a new handoff"),
         PolicyDenial::RevokedLease => (DenialCode::RevokedLease, "publish the work again as a new handoff"),
         PolicyDenial::LeaseOfOtherAgent => {

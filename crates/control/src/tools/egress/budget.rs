@@ -24,7 +24,7 @@ const MAX_LOST: u64 = 100;
 /// When a call is tried again that waits for open calls.
 const BUSY_RETRY_SECONDS: u64 = 5;
 
-/// What a user uses of a provider on one day.
+/// A user's usage of a provider on one day.
 #[derive(Clone, Debug)]
 pub(super) struct Account<'a> {
     pub(super) user_id: &'a str,

@@ -102,13 +102,13 @@ async fn running_calls_are_not_lost_for_a_gateway_on_postgres_whose_clock_is_ahe
     let (url, start) = (postgres.database(), "2026-11-18T10:00:00Z");
     let (clock, ahead) = (TestClock::at(start), TestClock::at("2026-11-18T11:00:00Z"));
     let settings = [("store.url", url.as_str()), ("store.patience", "30s")];
-    let first = GatewayProcess::start_with_variables(&settings, &[clock.variable()]).await;
+    let first = GatewayProcess::start_with_variables(&settings, &[clock.variable_of_machine()]).await;
     install(&first, &server).await;
     let manager = first.manager().await;
     let running = first.post(Some(&manager), call("bank.pay", &json!({}), Some("run/1")));
     let repeated = async {
         eventually("the tool to run", async || (server.calls().len() == 1).then_some(())).await;
-        let second = GatewayProcess::start_with_variables(&settings, &[ahead.variable()]).await;
+        let second = GatewayProcess::start_with_variables(&settings, &[ahead.variable_of_machine()]).await;
         let (_, answer) = second.post(Some(&manager), call("bank.pay", &json!({}), Some("run/1"))).await;
         (second, answer)
     };
