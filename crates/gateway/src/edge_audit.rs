@@ -1,7 +1,7 @@
-//! Takes over what nodes audit, from the stream into the audit, and looks for what should have come.
+//! Ingests the audit of nodes from its stream, and detects missing lines.
 //!
 //! All gateways on a store share one durable consumer. A delivery only says that there is something new on a
-//! subject: what is taken over is everything on it that follows what the store has, in one transaction.
+//! subject. All lines on it that follow those in the store are ingested in one transaction.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -32,7 +32,7 @@ const FAILURE_PAUSE: Duration = Duration::from_secs(1);
 const PULL_TIMEOUT: Duration = Duration::from_secs(5);
 const MESSAGES_PER_PULL: usize = 64;
 const ACK_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often leases are looked for that have ended without their last line.
+/// How often to check for leases that have ended without their last line.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 const REPLICAS: usize = 1;
 
@@ -78,9 +78,9 @@ impl EdgeAudit {
             };
             match (&round, is_failing) {
                 (Err(error), false) => {
-                    warn!(error = %Chain(error), "Audit of nodes not taken over; retrying.");
+                    warn!(error = %Chain(error), "Audit of nodes not ingested; retrying.");
                 }
-                (Ok(()), true) => info!("Audit of nodes is taken over again."),
+                (Ok(()), true) => info!("Audit of nodes is ingested again."),
                 _ => {}
             }
             is_failing = round.is_err();
@@ -130,7 +130,7 @@ impl EdgeAudit {
             let reply = message.reply.clone().unwrap_or_else(|| "".into());
             let ack = Bytes::from_static(b"+ACK");
             if let Err(error) = broker::confirm(&broker.client, &reply, ack, ACK_TIMEOUT).await {
-                // It comes again, and is found taken over.
+                // It is redelivered, and found to be ingested.
                 warn!(error = %Chain(&error), "Message of a node not acknowledged.");
             }
         }
@@ -144,20 +144,31 @@ impl EdgeAudit {
             return Ok(());
         };
         let (node_id, lease_id) = (node.as_str(), lease.as_str());
-        // Repeated only if another gateway has changed what this one had read.
-        let Ingested { lines, rows, alarms } = loop {
+        let sequence = message.info().map_err(Failure::Stream)?.stream_sequence;
+        let (mut all, mut has_begun) = (Ingested::default(), false);
+        // Piece by piece: a node may have written any amount. A piece is read again if another gateway has
+        // taken it over meanwhile.
+        loop {
             let Some(known) = edge::position(&self.store, node_id, lease_id).await? else {
-                let sequence = message.info().map_err(Failure::Stream)?.stream_sequence;
                 match edge::refuse_unbound(&self.store, node_id, lease_id, sequence).await? {
-                    Some(alarms) => break Ingested { alarms, ..Ingested::default() },
+                    Some(alarms) => {
+                        all.alarms += alarms;
+                        break;
+                    }
                     None => continue,
                 }
             };
-            let Some(read) = read_after(broker, subject, &known).await? else { return Ok(()) };
-            if let Some(taken) = edge::ingest(&self.store, node_id, lease_id, &known, &read).await? {
-                break taken;
+            // What follows has messages of its own.
+            if has_begun && known.sequence >= sequence {
+                break;
             }
-        };
+            let Some(read) = read_after(broker, subject, &known).await? else { break };
+            if let Some(taken) = edge::ingest(&self.store, node_id, lease_id, &known, &read).await? {
+                all += taken;
+                has_begun = true;
+            }
+        }
+        let Ingested { lines, rows, alarms } = all;
         self.metrics.edge_lines.inc_by(lines);
         if alarms > 0 {
             error!(
@@ -177,7 +188,7 @@ async fn collect(mut messages: pull::Batch) -> Result<Vec<jetstream::Message>, F
     Ok(received)
 }
 
-/// Reads what is on a subject and was not taken over. `None` if there is nothing.
+/// Reads what is on a subject and was not taken over, or the beginning of it. `None` if there is nothing.
 async fn read_after(
     broker: &Broker,
     subject: &str,
@@ -191,33 +202,36 @@ async fn read_after(
         return Ok(None);
     }
     if known.sequence > 0 && known.sequence < last.sequence {
-        let mut messages = read_up_to(broker, subject, known.sequence, &last).await?;
+        let mut messages = read_from(broker, subject, known.sequence, &last).await?;
         if messages.first().is_some_and(|first| known.is_at(first)) {
             messages.remove(0);
+            if messages.is_empty() {
+                messages = read_from(broker, subject, known.sequence + 1, &last).await?;
+            }
             return Ok(Some(EdgeMessages::Continued(messages)));
         }
     }
-    // Nothing was taken over yet, or this is not the stream that is known.
-    Ok(Some(EdgeMessages::FromStart(read_up_to(broker, subject, 1, &last).await?)))
+    // Nothing was ingested yet, or this is another stream.
+    Ok(Some(EdgeMessages::FromStart(read_from(broker, subject, 1, &last).await?)))
 }
 
-/// Reads the messages on a subject from a sequence on, up to and including `last`.
-async fn read_up_to(
+/// Reads messages on a subject from a sequence on, up to and including `last`: as many as one request
+/// returns, which is at least one.
+async fn read_from(
     broker: &Broker,
     subject: &str,
-    mut from: u64,
+    from: u64,
     last: &EdgeMessage,
 ) -> Result<Vec<EdgeMessage>, ReadError> {
-    let mut found: Vec<EdgeMessage> = Vec::new();
-    while from <= last.sequence {
-        let left = last.sequence + 1 - from;
-        let batch = broker::read_batch(&broker.jetstream, streams::EDGE_AUDIT, subject, from, left).await?;
-        let Some(newest) = batch.last() else { return Err(ReadError::TimedOut) };
-        from = newest.sequence + 1;
-        found.extend(batch.iter().filter(|it| it.sequence <= last.sequence).map(to_message));
+    let left = (last.sequence + 1).saturating_sub(from).max(1);
+    let batch = broker::read_batch(&broker.jetstream, streams::EDGE_AUDIT, subject, from, left).await?;
+    let found: Vec<EdgeMessage> =
+        batch.iter().filter(|it| it.sequence <= last.sequence).map(to_message).collect();
+    match found.last() {
+        // Otherwise the stream was created again while it was read.
+        Some(newest) if newest.sequence < last.sequence || newest == last => Ok(found),
+        Some(_) | None => Err(ReadError::TimedOut),
     }
-    // Otherwise the stream was created again while it was read.
-    if found.last() == Some(last) { Ok(found) } else { Err(ReadError::TimedOut) }
 }
 
 fn to_message(message: &StreamMessage) -> EdgeMessage {

@@ -1,13 +1,15 @@
 //! Alarms about the audit of nodes.
 
+use std::collections::{BTreeMap, btree_map::Entry};
+
 use sea_orm::{
-    ColumnTrait, ConnectionTrait, DbErr, EntityTrait, QueryFilter,
+    ColumnTrait, ConnectionTrait, DbErr, EntityTrait, PaginatorTrait, QueryFilter,
     sea_query::{Expr, OnConflict},
 };
 use store::{clock, entity::edge_alarm};
 use subjects::edge::Problem;
 
-/// What is wrong.
+/// Kinds of alarms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AlarmKind {
     /// A line is missing.
@@ -48,7 +50,7 @@ impl AlarmKind {
         }
     }
 
-    /// Returns whether the alarm ends when what is missing comes after all.
+    /// Returns whether the alarm ends when the missing lines arrive.
     pub(super) fn may_resolve(self) -> bool {
         matches!(self, Self::NotClosed | Self::Truncated)
     }
@@ -75,28 +77,45 @@ pub(super) struct NewAlarm {
     pub(super) detail: String,
 }
 
-/// Raises alarms, unless they were raised before. One that was resolved is raised again. Returns how many
-/// are new or raised again.
+/// Alarms of one kind that a node can have. Later ones say nothing that these do not, and a hostile node can
+/// give reasons without end.
+const MAX_OF_KIND: u64 = 500;
+
+/// Raises alarms, unless they were raised before. One that was resolved is raised again. A node that has
+/// [`MAX_OF_KIND`] of a kind gets no more of it. Returns how many are new or raised again.
 pub(super) async fn raise(
     db: &impl ConnectionTrait,
     node: &str,
     lease_id: &str,
     alarms: &[NewAlarm],
 ) -> Result<u64, DbErr> {
-    let mut raised = 0;
+    let (mut raised, mut room) = (0, BTreeMap::new());
     for alarm in alarms {
-        // Once for each line; what may come after all has one alarm for the lease.
+        // Once for each line; lines that may still arrive have one alarm for the lease.
         let line = if alarm.kind.may_resolve() { 0 } else { alarm.line };
         let id = format!("{lease_id}/{node}/{}/{line}", alarm.kind.as_str());
         if alarm.kind.may_resolve() && reopen(db, &id, alarm).await? {
             raised += 1;
             continue;
         }
+        let kind = alarm.kind.as_str();
+        let left = match room.entry(kind) {
+            Entry::Occupied(left) => left.into_mut(),
+            Entry::Vacant(unknown) => {
+                let of_kind = edge_alarm::Entity::find()
+                    .filter(edge_alarm::Column::Node.eq(node))
+                    .filter(edge_alarm::Column::Kind.eq(kind));
+                unknown.insert(MAX_OF_KIND.saturating_sub(of_kind.count(db).await?))
+            }
+        };
+        if *left == 0 {
+            continue;
+        }
         let row = edge_alarm::Model {
             id,
             node: node.to_owned(),
             lease_id: lease_id.to_owned(),
-            kind: alarm.kind.as_str().to_owned(),
+            kind: kind.to_owned(),
             line: stored_line(alarm),
             detail: alarm.detail.clone(),
             raised_at: clock::now(),
@@ -104,7 +123,9 @@ pub(super) async fn raise(
         };
         let insert = edge_alarm::Entity::insert(edge_alarm::ActiveModel::from(row));
         let conflict = OnConflict::column(edge_alarm::Column::Id).do_nothing().to_owned();
-        raised += insert.on_conflict(conflict).exec_without_returning(db).await?;
+        let inserted = insert.on_conflict(conflict).exec_without_returning(db).await?;
+        *left -= inserted.min(*left);
+        raised += inserted;
     }
     Ok(raised)
 }

@@ -1,6 +1,6 @@
 //! Appends the rows of a node's lines to the chain, in one transaction with how far they go.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::AddAssign};
 
 use policy::{Lease, MemoryProfile};
 use sea_orm::{ActiveModelTrait, ActiveValue::Set, DbErr, EntityTrait, IntoActiveModel, QuerySelect};
@@ -22,14 +22,25 @@ use crate::{
 
 /// Rows in one statement.
 const BATCH: usize = 200;
+/// Alarms that one takeover raises about a lease. Further ones are counted: a hostile node can give a reason
+/// with every byte.
+const MAX_ALARMS: usize = 50;
 
-/// What was taken over.
+/// The result of an ingest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ingested {
     pub lines: u64,
     pub rows: u64,
     /// Alarms that were not raised before.
     pub alarms: u64,
+}
+
+impl AddAssign for Ingested {
+    fn add_assign(&mut self, more: Self) {
+        self.lines += more.lines;
+        self.rows += more.rows;
+        self.alarms += more.alarms;
+    }
 }
 
 /// A call that began and has not ended.
@@ -116,6 +127,8 @@ struct Takeover<'b> {
     closed: Option<(i64, &'static str)>,
     records: Vec<Record>,
     alarms: Vec<NewAlarm>,
+    /// The line of the first alarm that was left out, and how many were.
+    left_out: Option<(u64, u64)>,
     lines: u64,
 }
 
@@ -148,12 +161,22 @@ impl<'b> Takeover<'b> {
             closed: None,
             records: Vec::new(),
             alarms,
+            left_out: None,
             lines: 0,
         }
     }
 
     fn alarm(&mut self, kind: AlarmKind, line: u64, detail: String) {
-        self.alarms.push(NewAlarm { kind, line, detail });
+        self.raise(NewAlarm { kind, line, detail });
+    }
+
+    fn raise(&mut self, alarm: NewAlarm) {
+        if self.alarms.len() < MAX_ALARMS {
+            self.alarms.push(alarm);
+        } else {
+            let (line, count) = self.left_out.unwrap_or((alarm.line, 0));
+            self.left_out = Some((line, count + 1));
+        }
     }
 
     fn take(&mut self, text: &[u8]) {
@@ -165,11 +188,11 @@ impl<'b> Takeover<'b> {
         let (n, head) = self.chain.head();
         let stated = u64::try_from(self.binding.stated_lines).unwrap_or_default();
         if n == stated && n > 0 && head != self.binding.stated_head {
-            self.alarms.push(replaced(n));
+            self.raise(replaced(n));
         }
-        if i64::try_from(n).is_ok_and(|n| n == self.binding.audit_quota.saturating_add(1)) {
-            let detail = format!("the lease permits {} lines", self.binding.audit_quota);
-            self.alarm(AlarmKind::Overrun, n, detail);
+        let quota = u64::try_from(self.binding.audit_quota).unwrap_or_default();
+        if n == quota.saturating_add(1) {
+            self.alarm(AlarmKind::Overrun, n, format!("the lease permits {quota} lines"));
         }
         if n <= self.taken.0 {
             if n > before {
@@ -179,7 +202,8 @@ impl<'b> Takeover<'b> {
         }
         self.taken = (n, self.chain.head().1.to_owned());
         self.lines += 1;
-        if let Some(line) = line {
+        // An honest node stops at the quota. What is far beyond it would only fill the audit.
+        if let Some(line) = line.filter(|_| n <= quota.saturating_mul(2)) {
             self.follow(line, stated);
         }
     }
@@ -272,7 +296,13 @@ impl<'b> Takeover<'b> {
             last = Some(append(&**write, &after, records).await?);
             records = rest;
         }
-        let alarms = raise(&**write, &binding.node, &binding.lease_id, &self.alarms).await?;
+        let mut alarms = self.alarms;
+        alarms.extend(self.left_out.map(|(line, count)| NewAlarm {
+            kind: AlarmKind::Changed,
+            line,
+            detail: format!("{count} more lines from line {line} on are wrong"),
+        }));
+        let alarms = raise(&**write, &binding.node, &binding.lease_id, &alarms).await?;
         let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         let (lines, head) = (number(self.taken.0), self.taken.1);
         let (stream_lines, stream_head) = self.chain.head();

@@ -15,12 +15,12 @@ pub struct EdgeMessage {
     pub body: Vec<u8>,
 }
 
-/// Messages on one subject, in the order of the stream.
+/// Messages on one subject, in the order of the stream. More may follow them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EdgeMessages {
-    /// All that follow the known position.
+    /// Those that follow the known position.
     Continued(Vec<EdgeMessage>),
-    /// All that there are: the stream has another message at the known position, or none.
+    /// From the first one on: the stream has another message at the known position, or none.
     FromStart(Vec<EdgeMessage>),
 }
 
@@ -31,7 +31,7 @@ impl EdgeMessages {
         }
     }
 
-    /// Returns the number of the line before the first one, if all are there.
+    /// Returns the number of the line before the first one, if that is the first of the stream.
     pub(super) fn before_first(&self) -> Option<u64> {
         let Self::FromStart(messages) = self else { return None };
         let first = messages.iter().flat_map(|message| split_lines(&message.body)).next();

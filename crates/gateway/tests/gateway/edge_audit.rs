@@ -2,7 +2,9 @@
 
 use contract::lease::{Bind, Bound};
 use nkeys::KeyPair;
+use sea_orm::{ColumnTrait, EntityTrait, PaginatorTrait, QueryFilter};
 use serde_json::{Value, json};
+use store::entity::edge_alarm;
 use subjects::{
     Subject,
     edge::{CloseReason, EdgeCall, Line, Outcome, Record, Signature},
@@ -10,7 +12,10 @@ use subjects::{
 };
 use testkit::{GatewayProcess, Nats, Postgres, eventually};
 
-use crate::instances::support::{assert_audit_is_whole, gateways};
+use crate::{
+    administration::support::store,
+    instances::support::{assert_audit_is_whole, gateways},
+};
 
 const NODE: &str = "node-1";
 
@@ -187,4 +192,41 @@ async fn two_gateways_on_postgres_raise_one_alarm_when_a_revoked_lease_that_was_
     .await;
     let found: Vec<_> = alarms.iter().map(|alarm| (&alarm["kind"], &alarm["lease_id"])).collect();
     assert_eq!(found, [(&json!("not_closed"), &json!(revoked.lease_id))], "{}", valid.lease_id);
+}
+
+/// A hostile node writes half a million unreadable lines, and lines under invented leases. Other calls are
+/// answered meanwhile, and the alarms stay few.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn flood_of_a_hostile_node_stops_no_other_call() {
+    let nats = Nats::start();
+    let gateway = GatewayProcess::start_with(&[("nats.url", &nats.url())]).await;
+    let key = KeyPair::new_user();
+    let jetstream = async_nats::jetstream::new(nats.client().await);
+    let bound = bind(&gateway, &key).await;
+    let subject = Subject::EdgeAudit(NODE.parse().unwrap(), bound.lease_id.parse().unwrap()).to_string();
+    let publish = async |subject: String, body: Vec<u8>| {
+        jetstream.publish(subject, body.into()).await.unwrap().await.unwrap();
+    };
+    for _ in 0..3 {
+        publish(subject.clone(), b"x\n".repeat(200_000)).await;
+    }
+    for number in 0..600 {
+        let invented = format!("019a0000-0000-7000-8000-{number:012}");
+        let subject = Subject::EdgeAudit(NODE.parse().unwrap(), invented.parse().unwrap()).to_string();
+        publish(subject, b"x\n".to_vec()).await;
+    }
+    let manager = gateway.agent(&gateway.manager().await);
+    let audit = eventually("the flood is taken over", async || {
+        gateway.call(&manager, "db.task.list", json!({})).await.expect("a call while the flood comes");
+        let audit = gateway.must("GET", "/api/v1/audit/nodes", None).await;
+        (audit["leases"][0]["lines"] == 600_000).then_some(audit)
+    })
+    .await;
+    let db = store(&gateway).await;
+    let unknown = edge_alarm::Column::Kind.eq("unknown_lease");
+    let unknown = async || edge_alarm::Entity::find().filter(unknown.clone()).count(&db).await.unwrap();
+    eventually("invented leases are refused", async || (unknown().await == 500).then_some(())).await;
+    let all = edge_alarm::Entity::find().count(&db).await.unwrap();
+    assert!((501..=700).contains(&all), "{all} alarms: {audit:#}");
+    assert_audit_is_whole(&gateway).await;
 }
