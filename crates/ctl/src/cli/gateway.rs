@@ -473,9 +473,10 @@ pub(crate) struct Verify {
     /// Require the heads stored in NATS. By default they are used if NATS is reachable.
     #[arg(long)]
     pub(crate) nats: bool,
-    /// Public key that must have signed the heads, as printed by cynode-gateway at start-up.
+    /// Public key that must have signed heads, as printed by cynode-gateway at start-up. Repeatable, for
+    /// several gateways on one store; heads of other keys are then ignored.
     #[arg(long, value_name = "NKEY")]
-    pub(crate) key: Option<String>,
+    pub(crate) key: Vec<String>,
     /// Ignore heads that are newer than the file.
     #[arg(long, requires = "file")]
     pub(crate) older: bool,

@@ -3,6 +3,7 @@
 
 mod edge;
 mod heads;
+mod other_signers;
 
 use std::{
     fs::File,
@@ -18,6 +19,7 @@ use subjects::audit::{ChainVerifier, Row, pruning_is_signed};
 use self::{
     edge::{EdgeReport, RowsOfNodes},
     heads::CollectedHeads,
+    other_signers::OtherSigners,
 };
 use super::{ApiRequest, Gateway, audit::lines};
 use crate::{
@@ -126,15 +128,11 @@ async fn follow(
         return Ok(report);
     }
     let heads = collected.heads;
-    if !heads.is_empty() && !pruning_is_signed(begin.pruned_seq, &begin.pruned_hash, &heads) {
-        report.bad_row = Some(begin.pruned_seq);
-        report.problem = Some(format!(
-            "rows up to {} are missing, and no signed head records their pruning",
-            begin.pruned_seq
-        ));
-        return Ok(report);
-    }
-    let sealed: Vec<(i64, i64)> = heads.iter().map(|head| (head.seq, head.at)).collect();
+    let is_pruning_confirmed =
+        heads.is_empty() || pruning_is_signed(begin.pruned_seq, &begin.pruned_hash, &heads);
+    let all = heads.iter().chain(&collected.of_others);
+    let sealed: Vec<(i64, i64)> = all.map(|head| (head.seq, head.at)).collect();
+    let mut others = OtherSigners::new(collected.of_others, begin.pruned_seq);
     let mut chain = ChainVerifier::new(begin.pruned_seq, &begin.pruned_hash, heads);
     let mut number = 1;
     while let Some(line) = lines.next().await {
@@ -146,12 +144,23 @@ async fn follow(
             report.problem = Some(broken.to_string());
             return Ok(report);
         }
+        others.check(row.seq, &row.hash);
         report.rows_of_nodes.add(&row);
         report.rows += 1;
         report.last_seq = row.seq;
     }
-    match chain.finish() {
-        Ok((_, met)) => (report.ok, report.heads) = (true, met),
+    let (matched, contradicted) = others.finish(report.last_seq);
+    report.warnings.extend(others.warnings());
+    let end = chain.finish().and_then(|(_, met)| contradicted.map_or(Ok(met), Err));
+    match end {
+        Ok(_) if !is_pruning_confirmed && !others.confirm_pruning(begin.pruned_seq, &begin.pruned_hash) => {
+            report.bad_row = Some(begin.pruned_seq);
+            report.problem = Some(format!(
+                "rows up to {} are missing, and no signed head records their pruning",
+                begin.pruned_seq
+            ));
+        }
+        Ok(met) => (report.ok, report.heads) = (true, met + matched),
         Err(broken) => {
             report.bad_row = Some(broken.row());
             report.unchanged_to = last_unchanged(&sealed, broken.row(), report.last_seq);

@@ -3,6 +3,7 @@
 
 mod admin_token;
 mod outage;
+mod sealed;
 pub(crate) mod support;
 mod together;
 mod waiting;

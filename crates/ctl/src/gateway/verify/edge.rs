@@ -36,7 +36,7 @@ impl RowsOfNodes {
     }
 }
 
-/// What was found about the audit of nodes.
+/// The result of verifying the audit of nodes.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct EdgeReport {
     pub(super) leases: usize,
@@ -197,7 +197,7 @@ impl<'k> Follower<'k> {
         let is_known = |line: &&i64| self.calls.contains(line) || self.is_begin(**line);
         let unknown = taken.iter().filter(|line| **line <= came).filter(|line| !is_known(line));
         let unknown: Vec<String> = unknown
-            .map(|line| format!("a row of the gateway's audit names line {line}, which says otherwise"))
+            .map(|line| format!("a row of the gateway's audit does not match line {line}, which it names"))
             .collect();
         self.problems.extend(unknown);
         self.problems

@@ -26,6 +26,8 @@ const NEXT_HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub(super) struct CollectedHeads {
     pub(super) heads: Vec<Head>,
+    /// Heads from outside the gateway that others have signed.
+    pub(super) of_others: Vec<Head>,
     pub(super) from_nats: usize,
     pub(super) from_file: usize,
     pub(super) from_gateway: usize,
@@ -40,35 +42,38 @@ impl CollectedHeads {
     pub(super) fn drop_after(&mut self, last: i64) {
         let before = self.heads.len();
         self.heads.retain(|head| head.seq <= last);
+        self.of_others.retain(|head| head.seq <= last);
         let later = before - self.heads.len();
         if later > 0 {
             self.warnings.push(format!("{later} heads of rows after {last} were ignored"));
         }
     }
 
-    /// Adds the heads signed by `key` and returns their number.
-    fn add_signed(&mut self, heads: Vec<Head>, key: &str) -> usize {
+    /// Adds the heads signed by one of the keys and returns their number. Others are kept if `keep_others`.
+    fn add_signed(&mut self, heads: Vec<Head>, keys: &[String], keep_others: bool) -> usize {
         let before = self.heads.len();
-        let mut others = 0;
+        let mut ignored = 0;
         for head in heads {
-            if head.is_signed_by(key) {
-                self.heads.push(head);
-            } else if head.key == key {
-                self.problem =
-                    Some(format!("the head of row {} has an invalid signature of {key}", head.seq));
-            } else {
-                others += 1;
+            let (is_trusted, is_signed) = (keys.contains(&head.key), head.is_signed_by(&head.key));
+            match (is_trusted, is_signed) {
+                (true, true) => self.heads.push(head),
+                (true, false) => {
+                    let (row, key) = (head.seq, head.key);
+                    self.problem = Some(format!("the head of row {row} has an invalid signature of {key}"));
+                }
+                (false, true) if keep_others => self.of_others.push(head),
+                (false, _) => ignored += 1,
             }
         }
-        if others > 0 {
-            self.warnings.push(format!("{others} heads signed by another key were ignored"));
+        if ignored > 0 {
+            self.warnings.push(format!("{ignored} heads signed by another key were ignored"));
         }
         self.heads.len() - before
     }
 }
 
-/// Collects the heads that one key signed: `--key`, or else the key of the gateway, or else that of the
-/// newest head from outside.
+/// Collects the heads that trusted keys signed: those of `--key`, or else the key of the gateway, or else
+/// that of the newest head from outside. Without `--key`, the heads of other gateways are collected too.
 pub(super) async fn collect(
     gateway: Option<&Gateway>,
     nats: &cli::Link,
@@ -85,20 +90,27 @@ pub(super) async fn collect(
     };
     let published = read_from_nats(gateway.is_some(), nats, command, &mut collected.warnings).await?;
     let outside = published.last().or(filed.last()).map(|head| head.key.clone());
-    let Some(key) = command.key.clone().or(gateway_key).or(outside) else {
+    let is_assumed = command.key.is_empty();
+    let keys: Vec<String> =
+        if is_assumed { gateway_key.or(outside).into_iter().collect() } else { command.key.clone() };
+    if keys.is_empty() {
         collected
             .warnings
             .push("no signed heads found: a rewritten chain would pass verification".to_owned());
         return Ok(collected);
-    };
-    if command.key.is_none() {
-        let warning = format!("the signer is assumed to be {key}; pass --key to require a key");
+    }
+    let shown = keys.join(", ");
+    if is_assumed {
+        let warning = format!("the signer is assumed to be {shown}; pass --key to require a key");
         collected.warnings.push(warning);
     }
-    collected.from_nats = collected.add_signed(published, &key);
-    collected.from_file = collected.add_signed(filed, &key);
-    collected.from_gateway = collected.add_signed(own, &key);
-    if collected.heads.is_empty() && command.key.is_some() {
+    collected.from_nats = collected.add_signed(published, &keys, is_assumed);
+    collected.from_file = collected.add_signed(filed, &keys, is_assumed);
+    // Who changes the store may add heads of any key there.
+    collected.from_gateway = collected.add_signed(own, &keys, false);
+    if let Some(key) = keys.iter().find(|key| !collected.heads.iter().any(|head| head.key == **key))
+        && !is_assumed
+    {
         collected.problem = Some(format!("no head is signed by {key}"));
     }
     if collected.from_nats + collected.from_file == 0 {
@@ -107,9 +119,11 @@ pub(super) async fn collect(
         collected.warnings.push(warning.to_owned());
     }
     // The same head may be stored in several places.
+    collected.of_others.sort_by(|a, b| (a.seq, &a.signature).cmp(&(b.seq, &b.signature)));
+    collected.of_others.dedup();
     collected.heads.sort_by(|a, b| (a.seq, &a.hash, a.pruned_seq).cmp(&(b.seq, &b.hash, b.pruned_seq)));
     collected.heads.dedup_by(|a, b| (a.seq, &a.hash, a.pruned_seq) == (b.seq, &b.hash, b.pruned_seq));
-    collected.key = Some(key);
+    collected.key = Some(shown);
     Ok(collected)
 }
 
