@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 pub struct Attribution {
     /// The agent that acts: its type and the id of its token.
     pub agent: Option<(String, String)>,
-    /// What the agent did, in place of the tool's name.
+    /// The action of the agent, recorded in place of the tool's name.
     pub tool: Option<String>,
     pub lease_id: Option<String>,
     pub user_id: Option<String>,
@@ -23,9 +23,9 @@ pub struct Attribution {
 pub enum AttributedOutcome {
     #[default]
     Success,
-    /// What the agent wanted was denied, with this code. The tool's transaction is rolled back.
+    /// The agent's request was denied, with this code. The tool's transaction is rolled back.
     Denied(&'static str),
-    /// What the agent wanted failed, with this code.
+    /// The agent's request failed, with this code.
     Failed(&'static str),
 }
 

@@ -16,7 +16,7 @@ pub enum ToolError {
     /// A program that calls reads `reason` and knows what to do.
     #[error("{message}")]
     Refused { code: &'static str, reason: &'static str, message: String, retry_after_ms: Option<u64> },
-    /// What the tool was to do for another agent is denied to that agent.
+    /// The call was made for another agent, and that agent may not make it.
     #[error("{tool} is not permitted here: {denial}")]
     Denied { tool: &'static str, denial: Denial },
     #[error("{what} has {size} bytes; the limit is {limit}")]

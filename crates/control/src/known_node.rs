@@ -16,7 +16,7 @@ use subjects::{
 
 use crate::ToolError;
 
-/// A node that was not heard of since then is away, in microseconds since 1970.
+/// A node whose last report is older counts as away. In microseconds since 1970.
 pub(crate) fn away_before(now: i64) -> i64 {
     now.saturating_sub(i64::try_from(AWAY_SECONDS * 1_000_000).unwrap_or(i64::MAX))
 }
@@ -29,7 +29,7 @@ pub(crate) struct KnownNode {
     pub(crate) labels: BTreeMap<String, String>,
 }
 
-/// Returns the nodes that were heard of, by id.
+/// Returns the nodes that have reported, by id.
 pub(crate) async fn present(db: &DatabaseExecutor<'_>, now: i64) -> Result<Vec<KnownNode>, ToolError> {
     let query = node::Entity::find().filter(node::Column::SeenAt.gte(away_before(now)));
     let rows = query.order_by_asc(node::Column::Id).all(db).await?;

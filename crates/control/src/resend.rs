@@ -1,5 +1,5 @@
-//! When what was sent and has no answer is looked for: the streams may have lost it. When workers are told
-//! again to stop what they have not answered.
+//! Retry intervals: when to check unanswered handoffs that the streams may have lost, and when to publish an
+//! unanswered cancel again.
 
 use contract::thread::RESEND_AFTER_SECONDS;
 use sea_orm::{
@@ -7,23 +7,23 @@ use sea_orm::{
     sea_query::{Expr, IntoColumnRef},
 };
 
-/// How long after it was sent, at the earliest. By then it was published, if there is a server.
+/// Time from sending a handoff to its first check. By then it is published, unless the server is unavailable.
 pub(super) const AFTER_US: i64 = RESEND_AFTER_SECONDS as i64 * 1_000_000;
-/// It is looked for this often at least, however old it is.
+/// Longest interval between checks, however old the handoff is.
 const MAX_PAUSE_US: i64 = 60 * 60 * 1_000_000;
-/// How long after workers were told to stop something they are told again: a part of its age, within these
-/// limits, so that what nobody ever answers is no load.
+/// Interval between publishes of a cancel: a fraction of its age, within these limits, so that cancels which
+/// are never answered cause little load.
 const MIN_CANCEL_PAUSE_US: i64 = 5 * 1_000_000;
 const MAX_CANCEL_PAUSE_US: i64 = 10 * 60 * 1_000_000;
 const CANCELS_IN_AGE: i64 = 16;
 
-/// Returns how long to wait before something of this age is looked for again: until its age has doubled, an
-/// hour at most, so that many slow ones are no load.
+/// Returns how long to wait before the next check of a handoff of this age: until its age has doubled, at
+/// most an hour, so that many slow handoffs cause little load.
 pub(super) fn pause_after(age_us: i64) -> i64 {
     age_us.clamp(AFTER_US, MAX_PAUSE_US)
 }
 
-/// Returns how long to wait before workers are told again to stop something of this age.
+/// Returns how long to wait before a cancel of this age is published again.
 pub(super) fn cancel_pause_after(age_us: i64) -> i64 {
     (age_us / CANCELS_IN_AGE).clamp(MIN_CANCEL_PAUSE_US, MAX_CANCEL_PAUSE_US)
 }

@@ -1,4 +1,4 @@
-//! What jobs need besides rows: the way to nodes, limits, and news of their changes.
+//! Shared state for jobs: the connection to nodes, limits, and notifications of changes.
 
 mod answers;
 mod forget;
@@ -18,19 +18,19 @@ use store::Outbox;
 use tokio::{select, sync::Notify, time::sleep};
 use tokio_util::sync::CancellationToken;
 
-/// How often a call that waits for a job looks at it, if this gateway hears nothing of it.
+/// How often a call that waits for a job reads its row, in case another gateway changed it.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// What jobs need besides rows: the way to nodes, and limits.
+/// Shared state for jobs: the connection to nodes, limits, and notifications of changes.
 #[derive(Debug)]
 pub struct Sandboxes {
     pub(crate) settings: SandboxSettings,
     pub(crate) outbox: Arc<Outbox>,
-    /// `None`: there is no way to nodes, and no tool that needs one is offered.
+    /// `None`: NATS is not configured, so tools that need nodes are not offered.
     nats: Option<Arc<OnDemand>>,
     /// Signs handoffs.
     pub(crate) signing_key: Option<KeyPair>,
-    /// Told when this gateway changed the row of a job or of a workflow.
+    /// Notified when this gateway changes the row of a job or of a workflow.
     pub(crate) changed: Notify,
     /// Jobs whose nodes are silent.
     pub(crate) silent: SilentJobs,
@@ -65,9 +65,9 @@ impl Sandboxes {
         self.changed.notify_waiters();
     }
 
-    /// Returns what waits until a job may have changed since now. It is false if the gateway stops.
+    /// Returns a future that resolves when a job may have changed since now; to false if the gateway stops.
     pub(crate) fn change(&self) -> impl Future<Output = bool> + Send {
-        // Made before the caller looks at the job: it is told of every change from here on.
+        // Registered before the caller reads the job, so that no later change is missed.
         let changed = self.changed.notified();
         async move {
             select! {

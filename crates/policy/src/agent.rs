@@ -97,7 +97,7 @@ impl Agent {
     }
 }
 
-/// What a call does to the lease under which it is made.
+/// The effect of a call on the lease under which it is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ToOwnLease {
     Nothing,
@@ -157,7 +157,7 @@ impl Caller {
         let lease = match &self.lease {
             LeaseStanding::Valid(lease) => lease,
             LeaseStanding::Renewable(lease) if does != ToOwnLease::Nothing => lease,
-            // Given back again, or after somebody else has revoked it.
+            // Given back again, or already revoked by another caller.
             LeaseStanding::Revoked(lease) if does == ToOwnLease::GiveBack => lease,
             LeaseStanding::Absent(mode) if self.agent.needs_lease(*mode) => return Err(Denial::MissingLease),
             LeaseStanding::Absent(_) => return Ok(self.agent.binding().map(Bounds::from)),
@@ -184,7 +184,7 @@ impl Caller {
         if self.agent.works_on_one_task() && lease.task_id.is_none() {
             return Err(Denial::MissingId(ScopedId::Task));
         }
-        // Both narrow: a bound token is of no use for another user or task.
+        // Both narrow: a bound token is not valid for another user or task.
         if let Some(binding) = self.agent.binding() {
             if binding.user != lease.user_id {
                 return Err(Denial::MismatchedId(ScopedId::User));

@@ -49,7 +49,7 @@ const MANAGER: [&str; 18] = [
     "lease.revoke",
 ];
 
-/// P16: what an analyst may call besides database reads. Only `db.finding.create` writes.
+/// P16: tools that an analyst may call in addition to database reads. Only `db.finding.create` writes.
 const ANALYST: [&str; 16] = [
     "db.finding.create",
     "artifact.get",
@@ -92,7 +92,7 @@ const ORCHESTRATOR: [&str; 6] = ["lease.*", "help.*", "thread.*", "key.*", "sche
 /// What only a runner of workflows may call: each names the epoch with which it holds the workflow.
 const RUNNER: [&str; 4] = ["workflow.lease.*", "workflow.checkpoint.*", "workflow.job", "workflow.handoff"];
 
-/// What a runner of workflows may call besides.
+/// Other tools that a runner of workflows may call.
 const WORKFLOW: [&str; 1] = ["help.*"];
 
 /// Returns whether the allowlist of an agent type names a tool. Tools of installed upstreams are in no list.

@@ -35,13 +35,18 @@ impl Switch {
 ///
 /// [`GOVERNING`] lists all of them, for settings and preferences in every scope. A new key by which an
 /// administrator decides about agents belongs there, or below one that is there.
-pub const GOVERNING: [&str; 3] = [
+pub const GOVERNING: [&str; 4] = [
     // The instructions of agents, and the models that receive their prompts.
     "agents",
     // Which memory profile a user has, and which profiles may reach the network.
     super::profile::SETTINGS,
     Switch::AgentsMayAddImages.key(),
+    START_WHEN_READY,
 ];
+
+/// The system setting by which workflows of tasks that become ready are started without a call. It is off by
+/// default.
+pub const START_WHEN_READY: &str = "workflow.start_when_ready";
 
 /// Prefix of the author of an administrator's change; see `Actor::author` in `admin`.
 pub const ADMINISTRATOR: &str = "admin:";

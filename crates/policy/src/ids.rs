@@ -16,7 +16,7 @@ pub struct CallIds {
     pub project: Option<String>,
 }
 
-/// No id in the store is longer.
+/// Maximum length of an id in the store.
 const MAX_ID_BYTES: usize = 128;
 
 impl CallIds {

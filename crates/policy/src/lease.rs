@@ -12,7 +12,7 @@ use super::{AgentKind, Facts, MemoryProfile, Pattern, TaskFacts, ids::is_id, pat
 const PREFIX: &str = "cyl1.";
 /// Separates these signatures from others that the same key could make.
 const SIGNED_AS: &[u8] = b"cynode lease\n";
-/// No signed lease is longer, so that it fits into a header.
+/// Maximum length of a signed lease, so that it fits into a header.
 pub const MAX_LEASE_BYTES: usize = 4 * 1024;
 
 /// On whose behalf an agent acts, until when, and with which tools.
@@ -158,7 +158,7 @@ fn split(text: &str) -> Result<Parts<'_>, InvalidLease> {
     parts.ok_or(InvalidLease::Malformed)
 }
 
-/// What a presented lease is worth at the time of the call.
+/// The validity of a presented lease at the time of the call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseStanding {
     /// The call has none.

@@ -28,7 +28,7 @@ pub use agent_kind::AgentKind;
 pub use allowlist::{FAMILIES, allows, describe_allowlist, may_call};
 pub use decide::{Permitted, Visible, check_acting_for, check_listing, check_visible, decide};
 pub use denial::{DENIED_CODE, Denial};
-pub use governing::{ADMINISTRATOR, GOVERNING, Switch, has_effect, is_governing};
+pub use governing::{ADMINISTRATOR, GOVERNING, START_WHEN_READY, Switch, has_effect, is_governing};
 pub use ids::{CallIds, Facts, TaskFacts};
 pub use lease::{InvalidLease, Lease, LeaseMode, LeaseStanding, MAX_LEASE_BYTES};
 pub use network_host::{Host, InvalidHost, NetworkHost};

@@ -22,7 +22,7 @@ pub struct NetworkHost {
 /// A host without a port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Host {
-    /// In lower case. Never a number that a resolver takes for an address.
+    /// In lower case. Never a number that a resolver reads as an address.
     Name(String),
     Address(IpAddr),
 }

@@ -1,4 +1,4 @@
-//! What an API key decides about work whose client is gone.
+//! What happens to the work for a client that closes its connection, as its API key says.
 
 use std::{fmt, str::FromStr};
 

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn memories_have_no_twins() {
+    fn memories_are_not_duplicated() {
         for good in ["a", "über/ein weg/.hidden", "日本.md"] {
             assert_eq!(find_likeness(good), None, "{good}");
         }

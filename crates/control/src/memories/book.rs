@@ -37,7 +37,7 @@ pub struct MemoryBook<'w> {
     now: i64,
 }
 
-/// What a change adds to a profile, or takes from it.
+/// The difference that a change makes to the totals of a profile.
 #[derive(Clone, Copy, Debug, Default)]
 struct Size {
     chunks: i64,

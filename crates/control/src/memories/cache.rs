@@ -85,7 +85,7 @@ impl Memories {
         loaded
     }
 
-    /// Notes what an index really takes.
+    /// Records what an index really takes.
     fn settle(&self, profile: &MemoryProfile, bytes: u64) {
         let mut cached = self.lock();
         if let Some(known) = cached.profiles.get_mut(profile) {

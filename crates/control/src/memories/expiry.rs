@@ -1,4 +1,4 @@
-//! Deletes memories whose time has come.
+//! Deletes expired memories.
 
 use policy::MemoryProfile;
 use sea_orm::{ColumnTrait, DatabaseExecutor, EntityTrait, QueryFilter, QuerySelect};

@@ -16,10 +16,10 @@ use tracing::warn;
 use super::TOKENIZER;
 use crate::ToolError;
 
-/// What is held of a chunk besides the index, at most.
+/// Upper bound on the memory of a chunk outside the index.
 pub(super) const BYTES_OF_CHUNK: usize = 160;
 const BYTES_OF_SOURCE: usize = 512;
-/// Sources that are looked at, and chunks that are loaded, at a time.
+/// Number of sources checked, and of chunks loaded, at a time.
 const SOURCES_AT_ONCE: u64 = 1_000;
 const CHUNKS_AT_ONCE: i64 = 2_000;
 /// Both databases limit the number of values.

@@ -15,7 +15,7 @@ use crate::{
 /// The largest text that is kept.
 pub const MAX_TEXT_BYTES: usize = 4 << 20;
 const MAX_SOURCE_BYTES: usize = 256;
-/// What a row and a path take of an index besides what its chunks take, at most.
+/// Upper bound on the index memory of a row and its path, without its chunks.
 const BYTES_OF_SOURCE: usize = 512 + 4 * MAX_PATH_BYTES;
 /// Bytes of a digest that name a chunk.
 const ID_BYTES: usize = 16;

@@ -16,7 +16,7 @@ use crate::{ToolError, arguments::check};
 
 const DEFAULT_FOUND: u64 = 5;
 
-/// What to find.
+/// The arguments of a search.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wanted<'a> {
     pub query: &'a str,

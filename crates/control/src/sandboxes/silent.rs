@@ -1,4 +1,4 @@
-//! Jobs whose nodes are silent, as this process noticed it.
+//! Tracks jobs whose nodes have stopped reporting, as observed by this process.
 
 use std::{
     collections::HashMap,
@@ -11,12 +11,12 @@ const CONFIRM_AFTER: Duration = Duration::from_secs(10);
 const FORGET_AFTER: Duration = Duration::from_secs(600);
 
 /// Since when this process knows that the nodes of jobs are silent. Times in the store are old also if the
-/// gateway was stopped or its clock was moved; then the nodes are heard of again within seconds.
+/// gateway was stopped or its clock was moved; then the nodes report again within seconds.
 #[derive(Debug, Default)]
 pub(crate) struct SilentJobs(Mutex<HashMap<String, (Instant, Instant)>>);
 
 impl SilentJobs {
-    /// Notes whether the node of a job is silent. Returns whether it was so a while ago, and ever since.
+    /// Records whether the node of a job is silent. Returns whether it was so a while ago, and ever since.
     pub(crate) fn confirms(&self, job: &str, is_silent: bool) -> bool {
         let now = Instant::now();
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);

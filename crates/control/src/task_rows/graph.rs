@@ -14,9 +14,9 @@ pub(crate) const MAX_IDS_PER_STATEMENT: usize = 500;
 /// The direction in which dependencies are followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
-    /// From a task to those it waits for.
+    /// From a task to the tasks it depends on.
     Dependencies,
-    /// From a task to those that wait for it.
+    /// From a task to the tasks that depend on it.
     Dependents,
 }
 

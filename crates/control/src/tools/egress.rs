@@ -28,7 +28,7 @@ fn day(now: i64) -> String {
     clock::text(now).chars().take_while(|letter| *letter != 'T').collect()
 }
 
-/// What a call uses, as the store counts it.
+/// The usage of a call, as the store counts it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Amount {
     prompt_tokens: i64,

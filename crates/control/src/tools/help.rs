@@ -11,7 +11,7 @@ use topics::TOPICS;
 
 use crate::{BuiltInTool, Context, Does, Entry, ToolError, arguments::check, queries::page::PageRequest};
 
-/// No name of a tool or topic is longer.
+/// Maximum length of the name of a tool or topic.
 const MAX_NAME_BYTES: usize = 256;
 
 pub(super) fn tools() -> Vec<Entry> {

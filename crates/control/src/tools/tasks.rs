@@ -18,7 +18,7 @@ pub(crate) use crate::task_rows::{
 use crate::{Entry, ToolError, arguments::check};
 
 const MAX_CRITERION_BYTES: usize = 2 * 1024;
-/// All criteria of a task together, so that the task fits into one result.
+/// Maximum size of all criteria of a task together, so that the task fits into one result.
 const MAX_CRITERIA_BYTES: usize = 12 * 1024;
 
 pub(super) fn tools() -> Vec<Entry> {

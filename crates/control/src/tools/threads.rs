@@ -35,7 +35,7 @@ use store::{
     entity::{thread, turn},
 };
 
-/// How long after its handoff is refused an open turn is given up.
+/// Time after the refusal of its handoff until an open turn is abandoned.
 const GIVE_UP_AFTER_US: i64 = 60 * 60 * 1_000_000;
 
 pub(super) fn tools() -> Vec<Entry> {

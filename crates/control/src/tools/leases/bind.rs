@@ -205,7 +205,7 @@ fn to_rule(row: access_rule::Model) -> Rule {
     }
 }
 
-/// Notes how much a node says that it has written to its audit of a lease, and until when the lease lasts.
+/// Records how much a node says that it has written to its audit of a lease, and until when the lease lasts.
 pub(super) async fn note_renewal(
     db: &DatabaseExecutor<'_>,
     own: &Lease,

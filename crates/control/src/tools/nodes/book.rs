@@ -1,4 +1,4 @@
-//! What administrators do with nodes.
+//! Node operations for administrators: cordon, drain, remove.
 
 use contract::node::{Condition, Node, Removed};
 use sea_orm::{ActiveModelTrait, ActiveValue::Set, DatabaseExecutor, EntityTrait, QueryOrder, QuerySelect};
@@ -72,7 +72,7 @@ fn check_gone(node: &KnownNode, now: i64) -> Result<(), ToolError> {
             if running == 1 { "job" } else { "jobs" }
         ))),
         state => Err(ToolError::Conflict(format!(
-            "node {id} is present ({}) and would report again: stop its program first",
+            "node {id} is present ({}) and would report again; stop its program first",
             state.as_str()
         ))),
     }

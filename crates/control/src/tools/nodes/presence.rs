@@ -1,4 +1,4 @@
-//! Takes reports of nodes and tells them what to do.
+//! Stores the reports of nodes and replies with their orders.
 
 use sea_orm::{
     ActiveModelTrait, ActiveValue::Set, ColumnTrait, DatabaseExecutor, EntityTrait, PaginatorTrait,
@@ -52,7 +52,7 @@ async fn take(db: &DatabaseExecutor<'_>, status: &NodeStatus, now: i64) -> Resul
     Ok(orders)
 }
 
-/// Returns whether another process is the node: it was heard of lately, and started later.
+/// Returns whether another process is the node: it reported lately, and started later.
 fn is_taken(known: &node::Model, instance: &InstanceId, started_at: i64, now: i64) -> bool {
     let is_other = known.instance.as_deref().is_some_and(|known| known != instance.as_str());
     let is_gone = known.seen_at < away_before(now) || known.status == state_name(NodeState::Stopping);

@@ -129,7 +129,7 @@ pub(super) async fn create(
         }
         before => {
             let version = before.map_or(0, |before| before.version);
-            Err(ToolError::Conflict(format!("{} is set there already, in version {version}", row.key)))
+            Err(ToolError::Conflict(format!("{} is already set here, in version {version}", row.key)))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Takes what nodes write to the chains of jobs over into their rows.
+//! Applies the messages that nodes append to the chains of jobs to the rows of the jobs.
 //!
 //! A message is applied once and in order, however often and in whatever order gateways receive it: the row
 //! knows the sequence of the newest message that it reflects.
@@ -213,7 +213,7 @@ async fn keep(
     let content = content.ok_or_else(|| ToolError::Invalid("it was not stored".to_owned()))?;
     let sha256 = HEXLOWER.encode(&Sha256::digest(&content));
     if sha256 != file.sha256 {
-        return Err(ToolError::Invalid("what was stored has another digest".to_owned()));
+        return Err(ToolError::Invalid("the stored file has another digest".to_owned()));
     }
     let is_text = std::str::from_utf8(&content).is_ok();
     let new = artifact::Model {

@@ -1,4 +1,4 @@
-//! The lease of a job: for whom and with what it acts, and for how long.
+//! The lease of a job: its user, tools and lifetime.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::{Context, NewLease, ToolError, lease_issuer};
 /// The code in the sandbox has them only if the caller named them: a lease that is bound to a node is
 /// without.
 const OWN_TOOLS: [&str; 2] = ["sandbox.job.store", "artifact.get"];
-/// How long a node may take to fetch and to store the files of a job.
+/// Time limit for a node to fetch and to store the files of a job.
 const FILES_TAKE: Duration = Duration::from_secs(600);
 
 /// For whom a job acts that the caller begins for others.
@@ -28,7 +28,7 @@ pub(crate) struct ActingFor {
 }
 
 /// Returns the handoff for which the caller acts, if any. Its lease is locked until the transaction ends: no
-/// job begins once it was revoked, and whoever revokes it finds all jobs that began before.
+/// job begins after its revocation, and the revocation finds all jobs that began before.
 pub(super) async fn lock_handoff(context: &Context<'_>) -> Result<Option<String>, ToolError> {
     let lease = context.caller.lease.lease();
     let Some((lease, handoff)) = lease.and_then(|lease| Some((lease, lease.handoff_id.as_ref()?))) else {

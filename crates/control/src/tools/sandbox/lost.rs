@@ -29,7 +29,7 @@ use crate::{
     resend,
 };
 
-/// How long after it was sent, or handed back, a job is looked for in its queue. Its message was published
+/// Time after which a job that was sent or handed back is checked in its queue. Its message was published
 /// long before, if there is a server.
 const LOST_AFTER_US: i64 = resend::AFTER_US;
 const MAX_AT_ONCE: u64 = 500;

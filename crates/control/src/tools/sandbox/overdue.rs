@@ -42,7 +42,7 @@ pub(crate) async fn end_if_overdue(
             if !sandboxes.silent.confirms(&row.id, is_silent) {
                 return Ok(());
             }
-            let why = format!("node {id} was not heard of for {seconds} s, and no other node took the job");
+            let why = format!("node {id} has not reported for {seconds} s, and no other node took the job");
             cancel::end(db, sandboxes, row, End::NodeLost { why: Some(why) }, SendIf::Unended).await
         }
         JobStatus::Queued | JobStatus::Completed | JobStatus::Failed | JobStatus::Canceled => Ok(()),

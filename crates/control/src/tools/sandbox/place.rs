@@ -1,4 +1,4 @@
-//! Where a job runs: which queue it waits in, why it waits, and where it goes when its node is removed.
+//! Placement of jobs: the queue a job waits in, why it waits, and where it goes when its node is removed.
 
 use std::collections::BTreeMap;
 
@@ -73,7 +73,7 @@ impl Placement {
             Some(digest) => Class::with_image(pool, self.engine, digest),
             None => Some(Class::new(pool, self.engine)),
         };
-        let class = class.ok_or_else(|| ToolError::Invalid("the digest of `image` is not one".to_owned()))?;
+        let class = class.ok_or_else(|| ToolError::Invalid("`image` has an invalid digest".to_owned()))?;
         Ok(Subject::ClassJobs(class))
     }
 
@@ -171,7 +171,7 @@ async fn why_uncertain(db: &DatabaseExecutor<'_>, id: &str, now: i64) -> Result<
     let node = node::Entity::find_by_id(id).one(db).await?.map(KnownNode::new);
     let is_away = node.is_none_or(|node| node.condition(now) == Condition::Away);
     Ok(is_away.then(|| {
-        format!("node {id}, which has the job, has not been heard of; if it is lost, the next node decides")
+        format!("node {id}, which has the job, has stopped reporting; if it is lost, the next node decides")
     }))
 }
 

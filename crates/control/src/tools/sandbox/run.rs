@@ -283,7 +283,7 @@ async fn add_artifacts(
     Ok(())
 }
 
-/// What is read of an artifact of the task.
+/// The columns read of an artifact of the task.
 #[derive(FromQueryResult)]
 struct ArtifactOfTask {
     id: String,
@@ -327,7 +327,7 @@ async fn send(
     lease: String,
     message_id: String,
 ) -> Result<(), ToolError> {
-    let unreadable = |what: &str| ToolError::Invalid(format!("the {what} of the job is not one"));
+    let unreadable = |what: &str| ToolError::Invalid(format!("the {what} of the job is invalid"));
     let job = wire::Job {
         v: wire::VERSION,
         job_id: row.id.parse().map_err(|_| unreadable("id"))?,

@@ -102,7 +102,7 @@ impl<'w> ScheduleBook<'w> {
             changed.name = Set(name);
         }
         if let Some(timing) = &asked.timing {
-            // Not before the last slot, should the clock have been put back: no slot fires twice.
+            // Not before the last slot, in case the clock was set back: no slot fires twice.
             let (timing, next) = self.check_timing(timing, last_slot.unwrap_or(self.now).max(self.now))?;
             changed.timing = Set(timing);
             changed.next_at = Set(Some(next));

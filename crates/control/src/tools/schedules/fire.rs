@@ -65,7 +65,7 @@ impl BuiltInTool for Fire {
     }
 }
 
-/// What one call has done so far.
+/// The progress of one call.
 struct Firing<'c> {
     context: &'c Context<'c>,
     runs: DueRuns,

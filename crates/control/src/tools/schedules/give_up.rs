@@ -1,7 +1,7 @@
 //! Ends runs that are replaced or took too long, and keeps their cancels due.
 //!
-//! A cancel that is published may be heard by no worker. So the leases of a handoff are revoked when its run
-//! is given up, and orchestrators are told to publish the cancel again until the handoff has its answer.
+//! A published cancel may reach no worker. So the leases of a handoff are revoked when its run is abandoned,
+//! and orchestrators publish the cancel again until the handoff has its answer.
 
 use contract::schedule::{MAX_UNSENT, RunState};
 use sea_orm::{

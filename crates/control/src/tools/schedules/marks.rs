@@ -13,7 +13,7 @@ use store::{clock, entity::schedule_run};
 use subjects::{HandoffId, ScopeId, Timestamp};
 
 use super::{give_up::take_due_cancels, rows::run_id_of, start::fail};
-use crate::{BuiltInTool, Context, Does, NewLease, ToolError, arguments::check, resend};
+use crate::{BuiltInTool, Context, Does, JobBook, NewLease, ToolError, arguments::check, resend};
 use contract::lease::Issue;
 
 /// The payloads of one result together: it contains them three times, and has 1 MiB at most by default.
@@ -245,6 +245,9 @@ impl BuiltInTool for EndRun {
             // A failure may be replayed, under its lease.
             let (db, now, by) = (&context.db, context.now, context.author());
             context.leases.give_back_of_handoff(db, &id, now, &by).await?;
+            if state == RunState::Cancelled {
+                JobBook::new(db, context.sandboxes, now).cancel_of_handoff(&id, &by).await?;
+            }
         }
         Ok(EndedRun { ended: ended.rows_affected == 1 })
     }

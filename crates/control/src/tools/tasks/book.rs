@@ -13,7 +13,7 @@ pub struct TaskBook<'b> {
     db: &'b DatabaseExecutor<'b>,
 }
 
-/// Which tasks are listed.
+/// A filter for lists of tasks.
 #[derive(Clone, Debug, Default)]
 pub struct WantedTasks<'w> {
     pub project: Option<&'w str>,

@@ -14,7 +14,7 @@ use crate::{
     tools::workflows::TaskHooks,
 };
 
-/// No id or name of a task is longer.
+/// Maximum length of the id or name of a task.
 pub(super) const MAX_REFERENCE_BYTES: usize = 128;
 
 impl BuiltInTool for Create {

@@ -1,7 +1,7 @@
 //! `thread.turn.cancel`, and the cancels that are due.
 //!
-//! A cancel that is published may be heard by no worker. So it is stored with what revokes the leases of the
-//! handoff, and orchestrators are told to publish it again until the turn has its answer. It outlives a turn
+//! A published cancel may reach no worker. So it is stored in the transaction that revokes the leases of the
+//! handoff, and orchestrators publish it again until the turn has its answer. It outlives a turn
 //! whose thread is deleted.
 
 use std::collections::{BTreeSet, HashMap};
@@ -99,7 +99,7 @@ pub(super) async fn forget(context: &Context<'_>, id: &str) -> Result<(), ToolEr
 }
 
 /// Ends a cancelled turn whose handoff is not known to be published. Its cancel stays due, since the handoff
-/// may be published all the same.
+/// may be published nevertheless.
 pub(super) async fn end_unsent(context: &Context<'_>, row: &turn::Model) -> Result<bool, ToolError> {
     let text = "cancelled before it was handed off".to_owned();
     let answer = end::without_work(AnswerState::Cancelled, ErrorCode::Cancelled, text);

@@ -10,14 +10,14 @@ use sea_orm::{
 use subjects::ErrorCode;
 
 use super::{cancel, given_up_until, lock, messages::checked_answer};
-use crate::{BuiltInTool, Context, Does, ToolError};
+use crate::{BuiltInTool, Context, Does, JobBook, ToolError};
 use store::entity::{thread, turn};
 
 impl BuiltInTool for EndTurn {
     const TITLE: &'static str = "End a turn";
     const DESCRIPTION: &'static str = "Stores the answer of a turn, after which its thread takes the next \
-        request, and gives back the leases of its handoff unless that failed. A turn that has an answer \
-        keeps it. If a worker may still have the turn, it is cancelled as well.";
+        request, and gives back the leases of its handoff unless that failed. Jobs of one that was cancelled \
+        end. A turn that has an answer keeps it. If a worker may still have the turn, it is cancelled too.";
     const DOES: Does = Does::Write;
     const SCOPE: Scope = Scope::Pm;
     const HAS_TEXT: bool = false;
@@ -43,10 +43,14 @@ impl BuiltInTool for EndTurn {
                 }
                 // A failure may be replayed, under its lease.
                 let is_over = input.is_work_over && answer.state != AnswerState::Failed;
+                let is_cancelled = answer.state == AnswerState::Cancelled;
                 let ended = end(context, &thread, &id, answer).await?;
                 if ended && is_over {
                     let (db, now, by) = (&context.db, context.now, context.author());
                     context.leases.give_back_of_handoff(db, &id, now, &by).await?;
+                    if is_cancelled {
+                        JobBook::new(db, context.sandboxes, now).cancel_of_handoff(&id, &by).await?;
+                    }
                 }
                 ended
             }

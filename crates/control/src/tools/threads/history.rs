@@ -15,14 +15,14 @@ use store::entity::{thread, turn};
 /// Earlier turns than these are left out.
 const MAX_TURNS: i64 = 200;
 
-/// What a thread has at the beginning of its next turn.
+/// The contents of a thread at the beginning of its next turn.
 #[derive(Debug, Default)]
 pub(super) struct History {
-    /// What the system said last.
+    /// The latest system message.
     instructions: Vec<ChatMessage>,
     /// Whether the next turn is the last one that finds the instructions where they are.
     is_last_to_find: bool,
-    /// What the user said and was answered, the oldest first.
+    /// Messages of the user and the answers to them, oldest first.
     said: Vec<ChatMessage>,
 }
 
@@ -83,7 +83,7 @@ impl History {
     }
 }
 
-/// What a turn still has room for.
+/// The remaining size of a turn.
 struct Room {
     bytes: usize,
     count: usize,

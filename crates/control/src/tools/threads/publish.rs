@@ -86,7 +86,7 @@ impl BuiltInTool for ListUnsent {
             .filter(turn::Column::State.is_null())
             .order_by_asc(turn::Column::UnsentSince)
             .lock_with_behavior(LockType::Update, LockBehavior::SkipLocked);
-        // What nobody has yet comes first.
+        // Unpublished handoffs come first.
         let mut found = Vec::new();
         for wanted in [turn::Column::SentAt.is_null(), turn::Column::SentAt.is_not_null()] {
             let left = limit.saturating_sub(found.len() as u64);
@@ -110,7 +110,7 @@ impl BuiltInTool for ListUnsent {
                 Ok(lease) => Some(lease),
                 Err(ToolError::Store(error)) => return Err(ToolError::Store(error)),
                 // Its project may be another user's by now. The other turns do not wait for that. One that
-                // was published may be answered all the same.
+                // was published may still be answered.
                 Err(why) => {
                     if row.sent_at.is_none() {
                         end::end_as_refused(context, &row, &why).await?;

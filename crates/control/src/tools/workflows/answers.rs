@@ -18,16 +18,15 @@ use tokio::{
 
 use super::{publish, wait};
 use crate::{
-    LeaseIssuer, Sandboxes, ToolError,
+    JobBook, LeaseIssuer, Sandboxes, ToolError,
     sandboxes::{StoredAnswer, Unread},
 };
 
-/// How often the stream is looked at, should the news of an answer be lost.
+/// How often the stream is polled, in case the notification of an answer is lost.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 /// A larger answer is stored without what only people read.
 const MAX_WHOLE_BYTES: usize = 512 * 1024;
-const FOR_PEOPLE: [&str; 2] = ["trace", "transcript"];
-/// Who revokes the lease of a handoff that failed.
+/// Recorded as who ended the lease and the jobs of a failed handoff.
 const GATEWAY: &str = "gateway";
 
 /// A handoff whose answer is waited for.
@@ -60,7 +59,7 @@ fn answer_of_ended(effect: &workflow_effect::Model) -> StoredAnswer {
     StoredAnswer { completion, cost_usd: None }
 }
 
-/// Whether a project manager did what a handoff asks for, or asks back.
+/// Returns whether a project manager did what a handoff asks for, or asks back.
 fn is_result(answer: &StoredAnswer) -> bool {
     let status = answer.completion.get("status").and_then(Value::as_str);
     matches!(status, Some("completed" | "needs_clarification"))
@@ -81,7 +80,7 @@ pub(super) async fn wait(
 ) -> Result<Option<Map<String, Value>>, ToolError> {
     let (mut news, mut look_at) = (None, None::<Instant>);
     loop {
-        // Both before anything is read: what happens from here on is told.
+        // Both before anything is read, so that no later change is missed.
         let change = sandboxes.change();
         if news.is_none() && until > Instant::now() {
             news = sandboxes.listen_for_answer(awaited.id).await;
@@ -93,17 +92,19 @@ pub(super) async fn wait(
         }
         let ended = effect.filter(|effect| effect.ended_at.is_some()).as_ref().map(answer_of_ended);
         let is_over = Instant::now() >= until;
-        // A change of something else is no reason to read the stream again.
+        // Other changes do not require a read of the stream.
         if is_over || look_at.is_none_or(|at| Instant::now() >= at) {
             match (sandboxes.read_answer(awaited.id).await, ended) {
                 // What came of a handoff that was ended is that it was, unless it was done before.
                 (Ok(Some(answer)), Some(ended)) if !is_result(&answer) => {
-                    return keep(store, leases, awaited, ended).await.map(Some);
+                    return keep(store, sandboxes, leases, awaited, ended).await.map(Some);
                 }
-                (Ok(Some(answer)), _) => return keep(store, leases, awaited, answer).await.map(Some),
+                (Ok(Some(answer)), _) => {
+                    return keep(store, sandboxes, leases, awaited, answer).await.map(Some);
+                }
                 // No person may be there to answer it.
                 (Ok(None), Some(ended)) if is_over || !awaited.is_giving_up => {
-                    return keep(store, leases, awaited, ended).await.map(Some);
+                    return keep(store, sandboxes, leases, awaited, ended).await.map(Some);
                 }
                 // A stream that cannot be read may have an answer.
                 (Ok(None) | Err(Unread), _) => look_at = Some(Instant::now() + LOOK_INTERVAL),
@@ -142,30 +143,33 @@ async fn stored(store: &Store, awaited: &Awaited<'_>) -> Result<Option<workflow_
 /// Stores an answer with what began it.
 async fn keep(
     store: &Store,
+    sandboxes: &Sandboxes,
     leases: &LeaseIssuer,
     awaited: &Awaited<'_>,
     answer: StoredAnswer,
 ) -> Result<Map<String, Value>, ToolError> {
     let is_of_key = workflow_effect::Column::Key.eq(awaited.key);
-    store_answer(store, leases, (awaited.task, awaited.id), is_of_key, answer).await
+    store_answer(store, sandboxes, leases, (awaited.task, awaited.id), is_of_key, answer).await
 }
 
 /// Stores an answer that no call waits for, unless its handoff was ended before.
 pub(super) async fn keep_unless_ended(
     store: &Store,
+    sandboxes: &Sandboxes,
     leases: &LeaseIssuer,
     task: &str,
     id: HandoffId,
     answer: StoredAnswer,
 ) -> Result<(), ToolError> {
     let is_open = workflow_effect::Column::EndedAt.is_null();
-    store_answer(store, leases, (task, id), is_open, answer).await.map(drop)
+    store_answer(store, sandboxes, leases, (task, id), is_open, answer).await.map(drop)
 }
 
-/// Stores an answer, and revokes the lease of a handoff without a result: the workflow decides what is tried
-/// again, under another key, and a replay of the dead letter would do it a second time.
+/// Stores an answer. A handoff without a result loses its lease, and its jobs end: the workflow decides what
+/// is tried again, under another key, and a replay of the dead letter would do it a second time.
 async fn store_answer(
     store: &Store,
+    sandboxes: &Sandboxes,
     leases: &LeaseIssuer,
     (task, id): (&str, HandoffId),
     matching: SimpleExpr,
@@ -175,8 +179,10 @@ async fn store_answer(
     let StoredAnswer { mut completion, cost_usd } = answer;
     let mut text = subjects::encode_json_text(&completion);
     if text.len() > MAX_WHOLE_BYTES {
-        for name in FOR_PEOPLE {
-            completion.remove(name);
+        completion.remove("transcript");
+        if let Some(Value::Object(trace)) = completion.get_mut("trace") {
+            // The runner goes by why the work stopped.
+            trace.retain(|name, _| name == "stop");
         }
         text = subjects::encode_json_text(&completion);
     }
@@ -199,6 +205,7 @@ async fn store_answer(
         if let Some(lease) = effect.and_then(|effect| effect.lease_id) {
             leases.revoke(&db, &lease, now, GATEWAY).await?;
         }
+        JobBook::new(&db, sandboxes, now).cancel_of_handoff(&id, GATEWAY).await?;
     }
     publish::forget(&db, &id).await?;
     drop(db);

@@ -22,9 +22,9 @@ pub struct WorkflowBook<'b> {
     pub(super) now: i64,
     /// The author of changes.
     pub(super) by: String,
-    /// What the author is confined to.
+    /// The user, project and task that the author is confined to.
     pub(super) within: Option<Bounds>,
-    /// What the workflows get that the author starts. An administrator's have the profile of their user.
+    /// The rights of workflows that the author starts. An administrator's have the profile of their user.
     pub(super) rights: Rights,
 }
 

@@ -14,7 +14,7 @@ use super::events;
 /// The statuses of workflows that have not ended.
 pub const ACTIVE_STATUSES: [Status; 3] = [Status::Queued, Status::Running, Status::Waiting];
 
-/// What happens to a whole workflow.
+/// Outcomes that concern a whole workflow, not one step.
 pub const COUNTED_OUTCOMES: [Outcome; 10] = [
     Outcome::Started,
     Outcome::Ended,

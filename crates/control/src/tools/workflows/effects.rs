@@ -15,7 +15,7 @@ use store::{
 use crate::{ToolError, arguments::check};
 
 const MAX_STEP_BYTES: usize = 128;
-/// First character of the keys of a workflow that was begun anew.
+/// First character of the keys that a restarted workflow used before.
 const SET_ASIDE: char = '~';
 
 /// Checks the key of an effect and the step that it is for.
@@ -52,7 +52,7 @@ pub(super) async fn insert(
     Ok(())
 }
 
-/// Renames what a workflow began before it is begun anew, so that its keys are free. People still see it.
+/// Renames the effects of a workflow before its restart, so that their keys are free. People still see them.
 pub(super) async fn set_aside(db: &DatabaseExecutor<'_>, task: &str, restarts: i64) -> Result<(), ToolError> {
     let keys = workflow_effect::Entity::find()
         .select_only()

@@ -1,4 +1,4 @@
-//! Ends workflows: with their jobs and handoffs if they are cancelled, and with less of their history.
+//! Ends workflows: cancels their jobs and handoffs where needed, and prunes their history.
 
 use contract::workflow::{EffectKind, EndReason, Outcome, Status};
 use sea_orm::{

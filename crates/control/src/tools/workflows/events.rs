@@ -1,4 +1,4 @@
-//! What happened to workflows, for people.
+//! The event log of workflows, shown to people.
 
 use contract::workflow::{Event, NewEvent, Outcome};
 use sea_orm::{

@@ -112,13 +112,13 @@ fn kind_of(kind: EffectKind) -> Result<Kind, ToolError> {
     }
 }
 
-/// Returns the id of a handoff: the same for the same workflow and key, until the workflow is begun anew.
+/// Returns the id of a handoff: the same for the same workflow and key, until the workflow is restarted.
 fn id_of(row: &workflow::Model, key: &str) -> Result<HandoffId, ToolError> {
     let name = format!("workflow\n{}\n{}\n{key}", row.task_id, row.restarts);
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&Sha256::digest(name)[..16]);
     let id = uuid::Builder::from_custom_bytes(bytes).into_uuid();
-    id.to_string().parse().map_err(|_| ToolError::Invalid("the id of the handoff is not one".to_owned()))
+    id.to_string().parse().map_err(|_| ToolError::Invalid("the handoff id is not a valid UUID".to_owned()))
 }
 
 /// Builds a handoff, checked as the workers check it.

@@ -1,4 +1,4 @@
-//! What follows for workflows when tasks change.
+//! Updates workflows when their tasks change.
 
 use contract::{
     task::Status as TaskStatus,
@@ -12,9 +12,6 @@ use crate::{
     Context, ToolError,
     task_rows::graph::{self, Direction},
 };
-
-/// The system setting by which workflows of tasks that become ready are started. It is off by default.
-const START_WHEN_READY: &str = "workflow.start_when_ready";
 
 /// Called by whatever changes a task, in the same transaction, with the task locked.
 pub(crate) struct TaskHooks<'h>(WorkflowBook<'h>);
@@ -121,7 +118,8 @@ impl WorkflowBook<'_> {
         if !self.sandboxes.has_nats() {
             return Ok(false);
         }
-        let setting = system_setting::Entity::find_by_id(START_WHEN_READY).one(self.db).await?;
-        Ok(setting.is_some_and(|setting| setting.value == "true"))
+        let setting = system_setting::Entity::find_by_id(policy::START_WHEN_READY).one(self.db).await?;
+        let has_effect = |row: &system_setting::Model| policy::has_effect(&row.key, &row.updated_by);
+        Ok(setting.filter(has_effect).is_some_and(|setting| setting.value == "true"))
     }
 }

@@ -1,4 +1,4 @@
-//! Gives workflows to runners.
+//! Queues workflows for runners.
 
 use contract::workflow::Trigger;
 use sea_orm::{ActiveModelTrait, ActiveValue::Set, DatabaseExecutor, EntityTrait};

@@ -1,4 +1,4 @@
-//! Why a runner is refused, with a word by which it knows what to do.
+//! Refusals of calls by runners, each with a reason code that tells the runner how to react.
 
 use crate::ToolError;
 

@@ -46,7 +46,7 @@ pub async fn resend_lost_handoffs(
     let queue = match HandoffQueue::look_at(&broker, Role::ProjectManager).await {
         Ok(queue) => queue,
         Err(error) => {
-            debug!(error = %Chain(&error), "Queue of handoffs not looked at; retrying.");
+            debug!(error = %Chain(&error), "Handoff queue not read; retrying.");
             return Ok(0);
         }
     };
@@ -60,8 +60,8 @@ pub async fn resend_lost_handoffs(
         let Ok(answer) = sandboxes.read_answer(sent.id).await else { continue };
         match answer {
             Some(answer) => {
-                answers::keep_unless_ended(store, leases, &sent.task, sent.id, answer).await?;
-                debug!(handoff.id = %sent.id, "Answer found that was not recorded.");
+                answers::keep_unless_ended(store, sandboxes, leases, &sent.task, sent.id, answer).await?;
+                debug!(handoff.id = %sent.id, "Unrecorded answer found.");
             }
             None => match publish_again(store, sandboxes, leases, &sent).await {
                 Ok(is_published) => published += u64::from(is_published),
@@ -76,7 +76,7 @@ pub async fn resend_lost_handoffs(
     Ok(published)
 }
 
-/// Notes that handoffs were published which are not in the outbox any more.
+/// Records that handoffs were published which are not in the outbox any more.
 async fn note_sent(store: &Store) -> Result<(), ToolError> {
     let waiting = Query::select().column(outbox::Column::Ordering).from(outbox::Entity).to_owned();
     let unnoted = workflow_handoff::Entity::find()
@@ -158,7 +158,7 @@ async fn publish_again(
         // No manager could work on it.
         _ => {
             publish::forget(&db, &id).await?;
-            warn!(handoff.id = id, "Lost handoff not published again: its lease was revoked or is over.");
+            warn!(handoff.id = id, "Lost handoff not published again: its lease was revoked or has ended.");
             false
         }
     };

@@ -1,4 +1,4 @@
-//! What the jobs and handoffs of a workflow may do: no more than whoever started it.
+//! What the jobs and handoffs of a workflow may do: no more than the caller that started it.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use store::entity::{task, workflow};
 
 use crate::{Context, ToolError, arguments::check, profiles};
 
-/// The tool that the job of a step stands for.
+/// The tool whose permission the job of a step needs.
 const RUN: &str = "sandbox.run";
 
-/// The tools and the memory profile of whoever starts a workflow, as they are stored.
+/// The tools and the memory profile of the caller that starts a workflow, as they are stored.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rights {
     /// The only user whose workflows have them.
@@ -44,7 +44,7 @@ impl Rights {
     }
 
     /// Returns what a workflow of a user gets. That of another user has the profile of that user, and so has
-    /// one that a caller starts who acts for nobody, if the user has one.
+    /// one started by a caller that acts for no user, if the user has one.
     pub(super) async fn for_user(&self, db: &DatabaseExecutor<'_>, user: &str) -> Result<Self, ToolError> {
         match &self.user {
             Some(own) if own == user => Ok(self.clone()),
@@ -115,7 +115,7 @@ pub(super) async fn decide_job(
     decided.map_err(|denial| ToolError::Denied { tool: RUN, denial })
 }
 
-/// Returns what a manager may do for a workflow, for a decision alone: it is issued to nobody.
+/// Returns the lease of a manager for a workflow, for a decision only: it is never issued.
 fn lease_of(row: &workflow::Model) -> Lease {
     Lease {
         lease_id: String::new(),

@@ -167,7 +167,7 @@ impl WorkflowBook<'_> {
             return Err(unnamed(&row));
         }
         let (is_answer, run) = (input.is_some(), row.run + 1);
-        // A pause is no reason to try anew what failed again since the retry.
+        // A pause does not retry what failed again since the retry.
         let trigger = match waiting_for {
             WaitingFor::Pause => requeue::trigger_after(self.db, &row).await?,
             WaitingFor::Question | WaitingFor::Approval => Trigger::Resume,
@@ -247,7 +247,7 @@ impl WorkflowBook<'_> {
     }
 }
 
-/// What a person answers to a workflow that waits.
+/// A person's answer to a workflow that waits.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Answer<'a> {
     pub input: Option<&'a str>,

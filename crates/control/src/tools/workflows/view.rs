@@ -15,10 +15,10 @@ use store::{
 use super::rows::status_of;
 use crate::{ToolError, arguments::check, task_rows::graph};
 
-/// A workflow with its texts, or a job with its command and files. What a call has changed is told whatever a
-/// gateway gives otherwise: who is told of an error takes it for not done.
+/// Limit of a workflow with its texts, or a job with its command and files. Independent of the limit that a
+/// gateway has for other results: a caller that gets an error would assume that its change was not made.
 pub(super) const MAX_RESULT_BYTES: usize = 4 * 1024 * 1024;
-/// How many tasks are named that a task waits for.
+/// How many of the tasks that a task waits for are named.
 const MAX_NAMED: usize = 10;
 
 /// Returns whether all tasks that a task depends on are completed.

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{BuiltInTool, Context, Does, ToolError, arguments::check};
 
-/// What names a write.
+/// The columns that identify a write.
 const KEY: [workflow_write::Column; 5] = [
     workflow_write::Column::TaskId,
     workflow_write::Column::Namespace,

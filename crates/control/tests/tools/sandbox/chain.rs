@@ -88,7 +88,7 @@ async fn row_follows_the_chain(stage: Stage) {
     assert!(chain.claim("one", 10, 1).await);
     let running = chain.get().await;
     assert_eq!((&running["status"], &running["node_id"]), (&json!("running"), &json!("one")));
-    assert!(running["waiting_because"].as_str().unwrap().contains("not been heard of"), "{running}");
+    assert!(running["waiting_because"].as_str().unwrap().contains("has stopped reporting"), "{running}");
     assert!(chain.record("one", 11, Record::Started).await);
     assert!(chain.get().await["started_at"].is_string());
     assert!(chain.record("one", 12, Record::Released { why: None }).await);

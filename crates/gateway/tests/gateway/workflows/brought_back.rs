@@ -46,7 +46,11 @@ async fn canceled_task_without_a_workflow_is_started_from_its_page() {
     let task = world.task("build").await;
     world.ok("db.task.update_status", json!({ "task_id": task, "status": "canceled" })).await;
     let shown = admin.get(&format!("/console/tasks/{task}")).await;
-    assert!(shown.shows("was cancelled without one") && shown.shows("Start its workflow"), "{}", shown.body);
+    assert!(
+        shown.shows("was cancelled without a workflow") && shown.shows("Start its workflow"),
+        "{}",
+        shown.body
+    );
     admin.post("/console/workflows/start", &[("id", &task)]).await;
     assert_eq!(world.status(&task).await, ("queued".to_owned(), "ready".to_owned()));
     world.until_sent(&task, &[1]).await;

@@ -87,8 +87,8 @@ async fn status_of_a_task_and_its_workflow_agree(world: World) {
 
 /// W7: with the system's policy, tasks that become ready are started without a call.
 async fn policy_starts_what_becomes_ready(world: World) {
-    let setting = json!({ "key": "workflow.start_when_ready", "value": true });
-    world.ok("db.system_setting.create", setting).await;
+    let setting = json!({ "value": true });
+    world.gateway.must("PUT", "/api/v1/settings/workflow.start_when_ready", Some(setting)).await;
     let create = async |more: Value| {
         let mut task = json!({ "title": "task", "user_id": "ada" });
         for (name, value) in more.as_object().expect("an object") {

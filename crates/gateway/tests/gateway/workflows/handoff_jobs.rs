@@ -10,6 +10,7 @@ use super::support::{World, on_both};
 on_both!(
     jobs_of_handoffs_end_with_the_cancel_of_their_workflow,
     jobs_of_a_handoff_end_when_it_is_given_up,
+    jobs_of_a_handoff_end_when_it_fails,
     jobs_of_handoffs_end_with_the_task_and_with_the_workflow,
     no_job_is_left_that_begins_during_the_cancel,
 );
@@ -62,6 +63,21 @@ async fn jobs_of_handoffs_end_with_the_cancel_of_their_workflow(world: World) {
         until_canceled(&world, job).await;
     }
     assert_eq!(status(&world, &others).await, "queued");
+}
+
+/// The workflow hands off anew, and the next manager may begin the same jobs.
+async fn jobs_of_a_handoff_end_when_it_fails(world: World) {
+    world.create_handoff_streams().await;
+    let (task, epoch) = world.taken("build").await;
+    let (id, failing) = begun(&world, &task, epoch, "failing").await;
+    let (_, open) = begun(&world, &task, epoch, "open").await;
+    let of_failing = job(&world, &task, Some(&failing)).await;
+    let of_open = job(&world, &task, Some(&open)).await;
+    world.answer_failed("chat", &id).await;
+    let told = world.runs("workflow.handoff", chat(&task, epoch, "failing")).await;
+    assert_eq!(told["answer"]["status"], "failed", "{told}");
+    until_canceled(&world, &of_failing).await;
+    assert_eq!(status(&world, &of_open).await, "queued");
 }
 
 /// Those of the other handoffs go on.

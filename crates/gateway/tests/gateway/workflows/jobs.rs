@@ -71,7 +71,7 @@ async fn job_acts_for_the_user_of_the_workflow(world: World) {
 
 /// What was begun is not answered with an error: the step would be begun a second time.
 #[tokio::test]
-async fn what_a_workflow_changes_is_told_whatever_the_limit_of_results() {
+async fn changed_workflow_is_returned_whatever_the_result_limit() {
     let world = World::with(&[("calls.max_result_bytes", "8192")], &[]).await;
     let (task, epoch) = world.taken("build").await;
     let mut long = run(&task, epoch, "k-1", 0);
@@ -149,5 +149,5 @@ async fn job_of_a_lost_node_ends_in_time_too() {
     .await;
     assert_eq!((&ended["status"], &ended["end"]["how"]), (&json!("failed"), &json!("node_lost")));
     let why = ended["end"]["why"].as_str().expect("a reason");
-    assert!(why.contains("node n-1 was not heard of for 60 s"), "{why}");
+    assert!(why.contains("node n-1 has not reported for 60 s"), "{why}");
 }

@@ -84,7 +84,7 @@ async fn rest_lists_starts_and_steers() {
 }
 
 #[tokio::test]
-async fn users_and_gateways_without_nats_steer_nothing() {
+async fn users_and_gateways_without_nats_cannot_steer_workflows() {
     let world = World::new().await;
     let task = world.started("build").await;
     let ada = user(&world.gateway, "ada").await;

@@ -6,7 +6,7 @@ use regex::Regex;
 
 use super::ScanMatch;
 
-/// What the patterns below name by capital letters.
+/// Placeholders of the patterns below, in capital letters, and what they expand to.
 const PARTS: [(&str, &str); 6] = [
     ("ASIDE", r"\b(?:ignore|disregard|forget|override|bypass|discard)"),
     ("PEOPLE", r"\b(?:users?|operators?|humans?|administrators?)\b"),

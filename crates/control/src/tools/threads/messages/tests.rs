@@ -100,7 +100,7 @@ fn title_is_the_beginning_of_the_first_message_in_one_line() {
 }
 
 #[test]
-fn hash_covers_system_and_user_in_order_and_no_answers() {
+fn hash_covers_system_and_user_messages_in_order_but_no_answers() {
     let hash = |text: &str| history_hash(&say(text));
     assert_eq!(hash("s:a u:b a:c u:d"), hash("s:a u:b u:d"));
     let different = ["", "u:b", "s:b", "u:b u:d", "u:d u:b", "u:bd", "s:a u:b u:d"];
