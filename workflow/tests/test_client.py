@@ -131,7 +131,7 @@ def test_refusals_have_types_by_their_reason() -> None:
 
 async def test_gateway_that_is_not_there_is_named() -> None:
     gateway = Gateway("http://127.0.0.1:1/mcp", None)
-    with pytest.raises(GatewayAway, match=r"the gateway at http://127\.0\.0\.1:1/mcp is away"):
+    with pytest.raises(GatewayAway, match=r"the gateway at http://127\.0\.0\.1:1/mcp is not available"):
         await gateway.call("x", {}, may_wait=lambda: False)
     await gateway.close()
 

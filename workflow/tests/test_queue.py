@@ -279,7 +279,7 @@ async def test_runner_that_may_take_no_workflow_says_so_and_pulls_none(
     with denying:
         await publish(queue.client, tasks[0])
         queue.start(denying, runner__slots="1")
-        await until(lambda: any("Workflow not taken" in record.message for record in caplog.records))
+        await until(lambda: any("Workflow not acquired" in record.message for record in caplog.records))
         await publish(queue.client, tasks[1])
         port = next(record.admin_port for record in caplog.records if hasattr(record, "admin_port"))
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
@@ -287,7 +287,7 @@ async def test_runner_that_may_take_no_workflow_says_so_and_pulls_none(
         assert (ready.status_code, "the tool is disabled" in ready.text) == (503, True)
         # It asks again by itself, and not with messages.
         await until(lambda: denying.denied >= 5)
-        assert sum("Workflow not taken" in record.message for record in caplog.records) == 1
+        assert sum("Workflow not acquired" in record.message for record in caplog.records) == 1
         denying.denies = False
         await until(lambda: all(standin.workflows[task].status == "done" for task in tasks))
         await queue.stop()

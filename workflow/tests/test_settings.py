@@ -90,7 +90,8 @@ def test_check_says_what_is_not_reachable() -> None:
         in done.stdout
     )
     assert (
-        "FAIL gateway  http://127.0.0.1:1/mcp: the gateway at http://127.0.0.1:1/mcp is away" in done.stdout
+        "FAIL gateway  http://127.0.0.1:1/mcp: the gateway at http://127.0.0.1:1/mcp is not available"
+        in done.stdout
     )
     assert "2 checks failed: nats, gateway" in done.stderr
 

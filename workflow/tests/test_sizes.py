@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from driving import work_until_settled
 from standin import Effect, Json, StandIn, completion, decision, job, scripted, step
 
@@ -105,6 +107,35 @@ async def test_step_that_is_too_large_to_be_approved_is_refused() -> None:
     row = standin.workflows[task]
     assert row.status == "failed"
     assert "step `large` needs approval and has" in (row.error or "")
+
+
+async def test_step_of_the_largest_size_that_the_gateway_takes_is_approved() -> None:
+    largest = step("large", files=[{"path": "f", "text": ""}], needs_approval=True)
+    room = 384 * 1024 - len(json.dumps(largest, separators=(",", ":")))
+    largest["files"][0]["text"] = "t" * room
+    standin = StandIn(scripted({}))
+    task = standin.start([largest])
+    await work_until_settled(standin, task)
+    row = standin.workflows[task]
+    assert (row.status, row.waiting_for) == ("waiting", "approval"), row.error
+    standin.resume(task, "yes")
+    await work_until_settled(standin, task)
+    assert row.status == "done"
+
+
+async def test_steps_that_cannot_be_run_are_not_replaced_by_a_retry() -> None:
+    """The manager would make others, which nobody has to approve."""
+    standin = StandIn(scripted({("plan", None): [completion(steps=[step("other")])]}))
+    task = standin.start([step("a", after=["b"]), step("b", after=["a"], needs_approval=True)])
+    await work_until_settled(standin, task)
+    row = standin.workflows[task]
+    assert row.status == "failed"
+    first = row.error
+    standin.retry(task)
+    await work_until_settled(standin, task)
+    assert (row.status, row.error) == ("failed", first)
+    assert "circle" in (first or "")
+    assert row.effects == {}
 
 
 async def test_plan_that_is_too_large_is_planned_again() -> None:

@@ -88,10 +88,10 @@ def _parser() -> argparse.ArgumentParser:
         help="any other setting: --set runner.grace=5s",
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    commands.add_parser("run", help="take and run workflows until told to stop; the default")
+    commands.add_parser("run", help="take and run workflows until a signal; the default")
     commands.add_parser("check", help="reach NATS and the gateway, then exit")
-    probe = commands.add_parser("health", help="ask a running runner whether it is alive; exit code 0 if so")
-    probe.add_argument("--ready", action="store_true", help="ask whether it takes workflows instead")
+    probe = commands.add_parser("health", help="check whether a running runner is alive; exit code 0 if so")
+    probe.add_argument("--ready", action="store_true", help="check whether it takes workflows instead")
     shown = commands.add_parser("config", help="print every setting with its value and where it came from")
     shown.add_argument("--reference", action="store_true", help="print the table of all settings instead")
     return parser

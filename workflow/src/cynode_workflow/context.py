@@ -1,4 +1,4 @@
-"""What nodes have besides the state: the lease, the waits, and how to stop."""
+"""The context of nodes: the lease, waits, and how to stop."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RunContext:
         return self.lease.acquired
 
     async def unless_draining(self, wait: Awaitable[T]) -> T:
-        """Awaits something long. Gives it up at once when the process is stopping."""
+        """Awaits something long. Abandons it at once when the process is stopping."""
         waiting = asyncio.ensure_future(wait)
         stop = asyncio.ensure_future(self.draining.wait())
         try:

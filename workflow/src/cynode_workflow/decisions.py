@@ -1,4 +1,4 @@
-"""Pure: what follows from results, reviews and answers of people.
+"""Pure: decides on results, reviews and answers of people.
 
 The only place that changes where a step stands.
 

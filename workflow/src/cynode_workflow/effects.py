@@ -51,7 +51,7 @@ async def await_job(context: RunContext, key: str, step: str, run: dict[str, Any
 async def begin_handoff(
     context: RunContext, key: str, kind: str, payload: dict[str, Any], step: str | None
 ) -> dict[str, Any]:
-    """Hands off, or joins the handoff, and returns its id and its answer if it is there."""
+    """Begins or joins a handoff, and returns its id and its answer, if any."""
     return await context.lease.call("workflow.handoff", _handoff(key, kind, payload, step, 0))
 
 
@@ -91,7 +91,7 @@ async def hand_off(
     seconds: float,
     tries: int,
 ) -> dict[str, Any]:
-    """Hands off, under the keys `base/0`, `base/1`, …, until the answer is no failure that may pass."""
+    """Hands off under the keys `base/0`, `base/1`, … until the answer is not a temporary failure."""
     failures = 0
     for number in range(tries + MAX_CANCELLED):
         handed = await await_handoff(context, f"{base}/{number}", kind, payload, step, seconds)
@@ -105,11 +105,11 @@ async def hand_off(
             return answer
         context.log.warning("Handoff failed; handing off again.", kind=kind, error=failure_of(answer))
         await context.unless_draining(asyncio.sleep(_RETRY_DELAY * failures))
-    return {"status": "failed", "error": {"code": "cancelled", "message": "it was cancelled again and again"}}
+    return {"status": "failed", "error": {"code": "cancelled", "message": "it was cancelled repeatedly"}}
 
 
 def failure_of(answer: dict[str, Any]) -> str:
-    """Returns why an answer is none."""
+    """Returns the reason of a failed answer."""
     error = answer.get("error") or {}
     return cut(str(error.get("message") or error.get("code") or "the manager gave no reason"), 1000)
 

@@ -1,4 +1,4 @@
-"""What can go wrong between a runner and the gateway, and what follows from it."""
+"""Errors between a runner and the gateway, and how the runner reacts."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ class GatewayError(Exception):
 
 
 class GatewayAway(GatewayError):
-    """The gateway could not be reached or could not serve the call, as long as the caller could wait."""
+    """The gateway could not be reached or could not serve the call within the time of the caller."""
 
 
 class TokenRefused(GatewayError):
-    """The gateway refuses the runner's token, also after its file was read anew."""
+    """The gateway refuses the runner's token, even after its file was read again."""
 
 
 class ToolRefused(GatewayError):
-    """The gateway answered that it does not carry out the call. Trying again does not help."""
+    """The gateway refused the call. A retry does not help."""
 
     def __init__(self, tool: str, code: str, message: str, details: dict[str, Any] | None = None) -> None:
         super().__init__(f"{tool}: {message}")
@@ -57,7 +57,7 @@ class NotActive(ToolRefused):
 
 
 class NotFound(ToolRefused):
-    """There is no such workflow, or no such thing in it."""
+    """The workflow, or something in it, does not exist."""
 
 
 class LeaseLost(GatewayError):

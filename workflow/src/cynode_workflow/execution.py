@@ -22,7 +22,7 @@ _GRAPH = build_graph()
 
 @dataclass(frozen=True)
 class Ending:
-    """What a run came to, as the lease is released with it."""
+    """The outcome of a run, with which the lease is released."""
 
     kind: Literal["done", "failed", "waiting", "handed_back"]
     outcome: dict[str, Any]

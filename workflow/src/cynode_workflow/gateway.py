@@ -43,7 +43,7 @@ log = log_of(__name__)
 
 
 class _Away(Exception):
-    """This try failed in a way that may pass."""
+    """This try failed temporarily."""
 
     def __init__(self, why: str, after: float = 0.0) -> None:
         super().__init__(why)
@@ -144,13 +144,13 @@ class Gateway:
                 # The first time at once: the file may have a new token.
                 pause, refused_before = (_MAX_DELAY if refused_before else 0.0), True
             except _Away as error:
-                why = f"the gateway at {self._url} is away: {error}"
+                why = f"the gateway at {self._url} is not available: {error}"
                 self._health.block("gateway", why)
                 if not may_wait():
                     self._seen(tool, "away", began)
                     raise GatewayAway(why) from None
                 self._metrics.retries.inc()
-                log.debug("Gateway away; trying again.", tool=tool, error=str(error))
+                log.debug("Gateway not available; retrying.", tool=tool, error=str(error))
                 pause = max(error.after, delay * random.uniform(0.5, 1.0))  # noqa: S311
                 delay = min(_MAX_DELAY, delay * 2)
             else:
@@ -160,23 +160,23 @@ class Gateway:
             await asyncio.sleep(pause)
 
     def is_away(self) -> bool:
-        """Returns whether it did not answer lately, refused the token, or lets no workflow be taken."""
+        """Returns whether the last call failed, or the gateway refuses the token or denies workflows."""
         return self._health.is_blocked_by("gateway", "token", "denied")
 
     def is_denying(self) -> bool:
-        """Returns whether it refused to let a workflow be taken."""
+        """Returns whether the gateway denies workflows to this runner."""
         return self._health.is_blocked_by("denied")
 
     def note_denial(self, why: str) -> None:
-        """Says that it refuses to let a workflow be taken."""
-        self._health.block("denied", f"the gateway at {self._url} gives no workflow: {why}")
+        """Records that the gateway denies workflows to this runner."""
+        self._health.block("denied", f"the gateway at {self._url} denies workflows to this runner: {why}")
 
     def note_permission(self) -> None:
-        """Says that it lets workflows be taken."""
+        """Records that the gateway permits workflows."""
         self._health.clear("denied")
 
     def note_silence(self) -> None:
-        """Says that a call was given up before it ended."""
+        """Records that a call was abandoned before it ended."""
         self._health.block("gateway", f"the gateway at {self._url} does not answer")
 
     def _answers(self) -> None:
@@ -232,7 +232,7 @@ class Gateway:
 
 
 def _trust(url: str) -> ssl.SSLContext | bool:
-    """Returns whom to trust; loading the authorities takes a while, and plain HTTP has none."""
+    """Returns the trusted authorities; loading them takes a while, and plain HTTP needs none."""
     return ssl.create_default_context() if url.startswith("https:") else False
 
 

@@ -1,4 +1,4 @@
-"""Whether the runner takes workflows, and if not, why; and the endpoint that says so."""
+"""Tracks readiness of the runner, and serves it over HTTP."""
 
 from __future__ import annotations
 

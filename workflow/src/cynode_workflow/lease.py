@@ -21,7 +21,7 @@ async def probe(gateway: Gateway) -> None:
         await Lease.acquire(gateway, _NO_TASK, 1, "check", 5, TraceContext.begin(None), patience=0)
     except (NotFound, NotActive, OldRun):
         return
-    raise GatewayError("it gave a workflow that cannot exist")
+    raise GatewayError("it returned a workflow for an id that does not exist")
 
 
 class Lease:
@@ -62,7 +62,7 @@ class Lease:
         trace: TraceContext,
         patience: float,
     ) -> Lease:
-        """Takes the workflow. Waits up to `patience` seconds for a gateway that is away."""
+        """Acquires the workflow. Waits up to `patience` seconds for an unavailable gateway."""
         give_up = time.monotonic() + patience
         asked_at = time.monotonic()
         acquired = await gateway.call(
@@ -99,7 +99,7 @@ class Lease:
         self._until = asked_at + self._ttl
 
     async def release(self, outcome: dict[str, Any], *, instead: bool = False) -> None:
-        """Gives the workflow back with what became of it, or `instead` of an outcome that was refused."""
+        """Releases the workflow with its outcome, or with `instead` if that outcome was refused."""
         # A workflow whose outcome the gateway refused could never end.
         named = {"task_id": self.task_id, "epoch": self.epoch, "outcome": without_nul(outcome)}
         try:

@@ -1,4 +1,4 @@
-"""What a runner counts. Ids are never labels."""
+"""Metrics of a runner. Ids are never labels."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _BLOCK = re.compile(r"-+BEGIN ([A-Z ]+)-+\s*([A-Za-z0-9_.=-]+)\s*-+END")
 
 
 class KeyedClient(Client):
-    """A client that proves with a key who it is. The seed is read for each connection and never kept."""
+    """Authenticates with an nkey. The seed is read for each connection and never kept."""
 
     def __init__(self, creds_file: str | None, nkey_file: str | None) -> None:
         super().__init__()

@@ -13,7 +13,6 @@ from cynode_workflow.state import (
     StepResult,
     cut,
     cut_with_note,
-    json_size,
     size_of,
 )
 from cynode_workflow.texts import has_nul, without_nul
@@ -72,7 +71,7 @@ def planned(steps: Any) -> list[PlannedStep]:
     if len(steps) > MAX_STEPS:
         raise PlanError(f"the plan has {len(steps)} steps; the limit is {MAX_STEPS}")
     given = [_of_contract(step) for step in steps]
-    size = size_of(json.dumps(given, ensure_ascii=False, separators=(",", ":")))
+    size = _compact_size(given)
     if size > MAX_PLAN_BYTES:
         raise PlanError(f"the steps have {size} bytes as JSON; the limit is {MAX_PLAN_BYTES}")
     plan = [_planned_step(step) for step in given]
@@ -113,7 +112,7 @@ def changed(old: PlannedStep, new: dict[str, Any]) -> PlannedStep:
 
 
 def ready(plan: list[PlannedStep]) -> list[PlannedStep]:
-    """Returns the steps that wait for nothing but to be run."""
+    """Returns the steps that are ready to run."""
     done = {step["name"] for step in plan if step["status"] == "done"}
     return [step for step in plan if step["status"] == "pending" and done.issuperset(step["depends_on"])]
 
@@ -124,7 +123,7 @@ def needs_approval(step: PlannedStep, attempt: int) -> bool:
 
 
 def approval_of(step: PlannedStep, attempt: int) -> str:
-    """Returns what stands for the approval of one attempt of a step as it is: no other one has the same."""
+    """Returns a token that identifies the approval of one attempt of a step with its present content."""
     given = cast(dict[str, Any], step)
     runs = {field: given.get(field) for field in (*STEP_FIELDS, "feedback", "answers")}
     # A surrogate alone is no UTF-8; escaped, it is.
@@ -147,7 +146,7 @@ def criteria_of(state: State, step: PlannedStep) -> list[str]:
 
 
 def contract_step(step: PlannedStep) -> dict[str, Any]:
-    """Returns a step as messages have it: without where it stands, with what people said about it."""
+    """Returns a step as messages contain it: without its status, with the comments of people."""
     given = cast(dict[str, Any], step)
     fields = {field: given[field] for field in STEP_FIELDS if given.get(field) is not None}
     fields["description"] = described(step)
@@ -183,10 +182,15 @@ def find(plan: list[PlannedStep], name: str) -> PlannedStep:
 
 
 def _of_contract(given: Any) -> Any:
-    """Returns a step with the fields of the contract alone: where it stands is for the runner to say."""
+    """Returns a step with the fields of the contract only, without its status, which the runner sets."""
     if not isinstance(given, dict):
         return given
     return {field: given[field] for field in STEP_FIELDS if given.get(field) is not None}
+
+
+def _compact_size(given: Any) -> int:
+    """Returns the size of what was given as JSON without spaces, in bytes of UTF-8."""
+    return size_of(json.dumps(given, ensure_ascii=False, separators=(",", ":")))
 
 
 def _planned_step(given: Any) -> PlannedStep:
@@ -219,7 +223,8 @@ def _planned_step(given: Any) -> PlannedStep:
     ):
         if given.get(field):
             step[field] = given[field]
-    size = json_size({**step, "answers": []})
+    # As the gateway counts what it takes, so without the answers of people and without defaults.
+    size = _compact_size({field: value for field, value in given.items() if field != "answers"})
     if step["needs_approval"] and size > MAX_APPROVED_BYTES:
         raise PlanError(
             f"step `{step['name']}` needs approval and has {size} bytes as JSON; a person is shown at most "

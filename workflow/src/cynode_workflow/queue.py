@@ -42,7 +42,7 @@ class Delivery:
         return (self.message.headers or {}).get("traceparent")
 
     async def hold(self) -> None:
-        """Tells the server that the message is worked on. Unconfirmed: the lease is what counts."""
+        """Sends a progress ack. Unconfirmed: only the lease decides who owns the workflow."""
         await self.message.in_progress()
 
     async def ack(self) -> None:
@@ -50,12 +50,12 @@ class Delivery:
         await self.message.ack_sync(timeout=5)
 
     async def nak(self, delay: float) -> None:
-        """Gives the message back, for another delivery after `delay` seconds."""
+        """Naks the message, for redelivery after `delay` seconds."""
         await self.message.nak(delay=delay)
 
 
 async def connect(settings: Nats, name: str, health: Health) -> Client:
-    """Connects, and waits for a server that is away."""
+    """Connects, and waits until the server is available."""
 
     async def on_error(error: Exception) -> None:
         log.debug("NATS error.", error=redact(str(error)))
@@ -92,7 +92,7 @@ async def connect(settings: Nats, name: str, health: Health) -> Client:
         try:
             await client.connect(**options, allow_reconnect=False)
         except (OSError, nats.errors.Error, TimeoutError) as error:
-            log.warning("NATS not reachable; trying again.", error=redact(str(error)))
+            log.warning("NATS not reachable; retrying.", error=redact(str(error)))
             health.block("nats", f"cannot connect to NATS at {', '.join(settings.servers)}")
             await asyncio.sleep(delay)
             delay = min(_MAX_DELAY, delay * 2)
@@ -163,14 +163,14 @@ class WorkQueue:
             await self._give_back(subscription)
 
     async def drain(self, seconds: float) -> bool:
-        """Waits for what is being worked on. Returns whether all of it ended in time."""
+        """Waits for running work. Returns whether all of it ended in time."""
         if not self._working:
             return True
         _, left = await asyncio.wait(self._working, timeout=seconds)
         return not left
 
     async def cancel(self) -> None:
-        """Stops what is still being worked on."""
+        """Cancels running work."""
         for task in self._working:
             task.cancel()
         await asyncio.gather(*self._working, return_exceptions=True)
@@ -213,7 +213,7 @@ class WorkQueue:
         await work(delivery)
 
     async def _give_back(self, subscription: JetStreamContext.PullSubscription) -> None:
-        """Gives back what the server had sent for a pull that was given up."""
+        """Hands back messages that arrived for an abandoned pull."""
         # The server forgets the pull when no client listens; what it sent before is here after a round trip.
         with contextlib.suppress(nats.errors.Error, OSError, TimeoutError):
             await self._client.flush(timeout=2)

@@ -57,13 +57,13 @@ class Runner:
         self._log = log_of(__name__)
 
     def drain(self) -> None:
-        """Asks all runs to stop at their next step; waits are given up at once."""
+        """Asks all runs to stop at their next step; waits are abandoned at once."""
         self._draining.set()
         for control in self._controls:
             control.request_drain("SIGTERM")
 
     async def work(self, delivery: Delivery) -> None:
-        """Works on one message, and settles it by what became of its workflow."""
+        """Processes one message, and settles it by the outcome of its workflow."""
         trace = TraceContext.begin(delivery.traceparent)
         log = self._log.bind(task_id=delivery.task_id, run=delivery.run, trace_id=trace.trace_id)
         held = asyncio.ensure_future(self._hold(delivery))
@@ -97,7 +97,7 @@ class Runner:
             return await asyncio.wait_for(acquiring, ttl)
         except TimeoutError:
             self._gateway.note_silence()
-            log.warning("Workflow not taken; coming back.", error="the gateway does not answer")
+            log.warning("Workflow not acquired; retrying later.", error="the gateway does not answer")
             self._metrics.deliveries.labels("returned").inc()
             await delivery.nak(_LATER)
         except (OldRun, NotActive, NotFound) as error:
@@ -105,14 +105,14 @@ class Runner:
             self._metrics.deliveries.labels("old").inc()
             await delivery.ack()
         except Held as error:
-            log.info("Workflow is held by another runner; coming back.", seconds=error.retry_after)
+            log.info("Workflow is held by another runner; retrying later.", seconds=error.retry_after)
             self._metrics.deliveries.labels("held").inc()
             await delivery.nak(error.retry_after)
         except GatewayError as error:
             if isinstance(error, ToolRefused):
                 # It may be disabled or denied, and then it is for every other message, too.
                 self._gateway.note_denial(error.message)
-            log.warning("Workflow not taken; coming back.", error=str(error))
+            log.warning("Workflow not acquired; retrying later.", error=str(error))
             self._metrics.deliveries.labels("returned").inc()
             await delivery.nak(_LATER)
         return None
@@ -122,7 +122,7 @@ class Runner:
 
         `None` if the lease was lost.
         """
-        log.info("Workflow taken.")
+        log.info("Workflow acquired.")
         control = RunControl()
         self._controls.add(control)
         context = RunContext(lease, self._metrics, log, self._config.gateway_wait, self._draining)
@@ -149,7 +149,7 @@ class Runner:
             log.warning("Lease lost; workflow left to others.", why=str(error))
             return None
         except GatewayError as error:
-            log.error("Workflow not released; it comes back when its lease has ended.", error=str(error))
+            log.error("Workflow not released; redelivered when its lease has ended.", error=str(error))
             return None
         finally:
             self._controls.discard(control)
@@ -248,7 +248,7 @@ async def run(config: Config, stop: asyncio.Event | None = None) -> None:
             log.info("Runner stopping; workflows are handed back.")
             runner.drain()
             if not await queue.drain(config.grace):
-                log.warning("Grace is over; running nodes are cut off.")
+                log.warning("Grace period over; running nodes are cancelled.")
                 await queue.cancel()
             # Acks are on the wire before the connection ends.
             with contextlib.suppress(nats.errors.Error, OSError, TimeoutError):

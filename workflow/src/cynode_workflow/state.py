@@ -66,7 +66,7 @@ class Begun(TypedDict, total=False):
 
 
 class StepResult(TypedDict, total=False):
-    """What an attempt of a step came to: the contract's `StepResult`, and a question of the manager."""
+    """The result of an attempt of a step: the contract's `StepResult`, and a question of the manager."""
 
     outcome: Literal["succeeded", "failed"]
     end: Any
@@ -90,7 +90,7 @@ class Review(TypedDict, total=False):
 
 
 class Question(TypedDict, total=False):
-    """A question that a person has to answer before anything goes on."""
+    """A question that a person has to answer before the workflow continues."""
 
     kind: Literal["question", "approval"]
     about: Literal["plan", "step"]

@@ -1,4 +1,4 @@
-"""Pure: what a workflow reached, in a few lines."""
+"""Pure: summarises the result of a workflow in a few lines."""
 
 from __future__ import annotations
 

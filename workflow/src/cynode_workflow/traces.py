@@ -18,7 +18,7 @@ class TraceContext:
 
     @classmethod
     def begin(cls, traceparent: str | None) -> TraceContext:
-        """Goes on with the trace of a message; begins one if it has none that can be read."""
+        """Continues the trace of a message; begins one if it has no valid trace."""
         found = _TRACEPARENT.fullmatch(traceparent or "")
         if found is not None and found[1].strip("0"):
             return cls(found[1], found[3])

@@ -7,7 +7,8 @@ from typing import Any
 from langgraph.runtime import Runtime
 
 from cynode_workflow.context import RunContext
-from cynode_workflow.plan import PlanError, planned, read_policy
+from cynode_workflow.nodes.given_steps import plan_given
+from cynode_workflow.plan import read_policy
 from cynode_workflow.state import State
 
 NODE = "load_task_context"
@@ -32,9 +33,5 @@ async def load_task_context(state: State, runtime: Runtime[RunContext]) -> dict[
         "events": [{"node": NODE, "outcome": "ended"}],
     }
     if acquired.get("steps"):
-        try:
-            loaded["plan"] = planned(acquired["steps"])
-        except PlanError as error:
-            loaded["error"] = f"the steps that were given cannot be run: {error}"
-            loaded["events"] = [{"node": NODE, "outcome": "failed", "detail": str(error)}]
+        loaded.update(plan_given(acquired["steps"], NODE))
     return loaded

@@ -8,6 +8,7 @@ from langgraph.runtime import Runtime
 
 from cynode_workflow.context import RunContext
 from cynode_workflow.effects import failure_of, hand_off, message_of
+from cynode_workflow.nodes.given_steps import plan_given
 from cynode_workflow.nodes.keys import key_base
 from cynode_workflow.plan import PlanError, planned
 from cynode_workflow.state import State, cut
@@ -16,8 +17,12 @@ NODE = "plan_steps"
 
 
 async def plan_steps(state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
+    were_given = {"events": [{"node": NODE, "outcome": "ended", "detail": "steps were given"}]}
     if state.get("plan") or state.get("error"):
-        return {"events": [{"node": NODE, "outcome": "ended", "detail": "steps were given"}]}
+        return were_given
+    # A retry begins here. Steps that a person gave are never replaced by those of a manager.
+    if given := runtime.context.acquired.get("steps"):
+        return {**were_given, **plan_given(given, NODE)}
     policy = state["policy"]
     tries = policy["max_attempts"]
     payload = _payload(state)
