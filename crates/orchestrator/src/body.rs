@@ -8,8 +8,8 @@ use tokio::time::timeout;
 
 use crate::{error::ApiError, state::App};
 
-/// What a body has beyond its limit is read and dropped up to this size: a client that is still sending would
-/// not see why it is refused.
+/// The rest of a body over its limit is read and dropped, up to this size: a client that is still sending
+/// would not see the refusal.
 const MAX_DROPPED_BYTES: usize = 32 << 20;
 
 pub(crate) async fn read(app: &App, body: Body) -> Result<Bytes, ApiError> {

@@ -1,4 +1,4 @@
-//! Who makes a request: an API key, and the user it speaks for.
+//! The caller of a request: an API key and its user.
 
 use std::{
     net::{IpAddr, SocketAddr},

@@ -111,9 +111,9 @@ pub struct Direct {
 
 #[derive(Clone, Debug)]
 pub struct DirectModel {
-    /// What clients call it.
+    /// The id that clients use.
     pub id: String,
-    /// What its server calls it.
+    /// The name of the model at its server.
     pub name: String,
     /// The base URL of its server, as in `http://127.0.0.1:11434/v1`.
     pub url: String,

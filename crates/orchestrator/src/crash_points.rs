@@ -5,12 +5,12 @@
 pub(crate) enum Point {
     /// A turn is stored, and its handoff is not published.
     TurnStored,
-    /// The handoff is published, and nothing has been told to the client.
+    /// The handoff is published, and nothing was sent to the client.
     HandoffPublished,
     /// The answer is known, and not stored in its thread.
     AnswerKnown,
-    /// The answer is stored in its thread, and not told to the client.
+    /// The answer is stored in its thread, and not sent to the client.
     AnswerStored,
-    /// It is stored that a turn is cancelled, and no worker was told.
+    /// The cancel of a turn is stored, and not published to workers.
     CancelStored,
 }

@@ -1,6 +1,7 @@
 //! Models that are not the project manager: any model id but `cynodeai.pm`. Requests are passed on to the
 //! model server of the configuration, without secrets, and its answer is passed back as it arrives.
 
+mod base64;
 mod choice_texts;
 mod chunks;
 mod redaction;
@@ -36,19 +37,19 @@ pub(crate) struct Direct {
     /// Longest silence of a model server.
     silence: Duration,
     keep_alive: Duration,
-    /// Cancelled when answers have to end, so that their clients are told.
+    /// Cancelled when answers have to end, so that their clients get an error.
     closing: CancellationToken,
 }
 
 #[derive(Debug)]
 struct Model {
     id: String,
-    /// What the server calls it.
+    /// The name of the model at its server.
     name: String,
     server: Server,
 }
 
-/// What a model server is asked by.
+/// The API by which a model server is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Api {
     ChatCompletions,

@@ -1,6 +1,6 @@
 //! The egress (P15): the only way from agents to external providers of models.
 //!
-//! An agent shows its token and the lease of its handoff. The gateway decides whether the user of the lease
+//! An agent presents its token and the lease of its handoff. The gateway decides whether the lease's user
 //! may use the provider, and counts what is used. The egress adds the provider's key, which is nowhere else,
 //! and streams the reply. Nothing of the agent's request is passed on but its body and a few harmless
 //! headers.
@@ -91,7 +91,7 @@ impl Egress {
     }
 }
 
-/// What calls of agents share.
+/// State shared by the calls of agents.
 #[derive(Clone, Debug)]
 struct Shared {
     app: Arc<App>,

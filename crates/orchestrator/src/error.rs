@@ -22,7 +22,7 @@ pub(crate) const ERROR_EVENT: &str = "error";
 pub(crate) struct ApiError {
     pub(crate) status: StatusCode,
     pub(crate) kind: ErrorType,
-    /// What programs tell errors apart by.
+    /// A stable code for programs.
     pub(crate) code: Cow<'static, str>,
     /// The field of the request that is wrong.
     pub(crate) param: Option<String>,
@@ -181,7 +181,7 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// Makes a name from a path safe to be told back.
+/// Makes a name from a path safe to repeat in an error.
 pub(crate) fn printable(name: &str) -> String {
     name.chars().filter(|letter| !letter.is_control()).take(64).collect()
 }

@@ -117,7 +117,7 @@ impl CallError {
         if error.is_transient() { Self::Unavailable(error) } else { Self::Refused { tool, source: error } }
     }
 
-    /// Logs the error and returns what the client is told: the details are not its business.
+    /// Logs the error and returns the one for the client, without internal details.
     pub(crate) fn into_api_error(self) -> ApiError {
         match &self {
             Self::Unavailable(_) => debug!(error = %Chain(&self), "Gateway not reachable."),

@@ -1,11 +1,11 @@
-//! Texts that are joined: the parts of a message, or messages. Each is looked at alone, and all of them
+//! Texts that are joined: the parts of a message, or messages. Each is scanned alone, and all of them
 //! together, since a secret may be split over two of them.
 
 use std::borrow::Cow;
 
 use secrets::redact_by_kind;
 
-/// What each replaced secret begins with.
+/// Prefix of the text that replaces a secret.
 const MARK: &str = "[redacted:";
 
 /// Joins texts without their secrets: by a line break, unless a secret reaches from one into the next. Then

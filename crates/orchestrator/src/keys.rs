@@ -21,7 +21,7 @@ use crate::{
     proven_secrets::ProvenSecrets,
 };
 
-/// More keys than this are not remembered at the same time.
+/// Maximum number of keys remembered at the same time.
 const MAX_REMEMBERED: usize = 10_000;
 
 /// Resolves API keys, and remembers valid ones for a few seconds.

@@ -158,7 +158,7 @@ impl Metrics {
         self.oldest_wait_seconds.set(i64::try_from(age.as_secs()).unwrap_or(i64::MAX));
     }
 
-    /// Notes that all schedules that are due were fired.
+    /// Records that all schedules that are due were fired.
     pub(crate) fn note_schedules_checked(&self) {
         self.schedules_checked.set(OffsetDateTime::now_utc().unix_timestamp());
     }

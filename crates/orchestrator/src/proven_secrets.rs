@@ -1,5 +1,5 @@
-//! Which secrets were valid when they were last checked. That exempts their holders from the limit of their
-//! address, which they share with clients that have no valid secret. It never stands in for a check.
+//! Caches secrets that were valid when last checked. Their holders are exempt from the rate limit of their
+//! address, which they share with clients that have no valid secret. The cache never authenticates a request.
 
 use std::{
     collections::HashMap,
@@ -8,7 +8,7 @@ use std::{
 
 use tokio::time::Instant;
 
-/// More secrets than this are not remembered at the same time.
+/// Maximum number of secrets remembered at the same time.
 const MAX_REMEMBERED: usize = 10_000;
 
 /// The hashes of secrets that were valid, each with the time of its last check. One is removed as soon as a

@@ -38,7 +38,7 @@ pub(crate) struct RateLimits {
     streams: Arc<Semaphore>,
 }
 
-/// What a key may still do, for the headers of a response.
+/// The remaining quota of a key, for the headers of a response.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
     limit: u32,

@@ -22,11 +22,11 @@ pub(crate) use input_items::input_items;
 pub(crate) use route::create;
 pub(crate) use stored::{cancel, delete, get};
 
-/// What the id of a response begins with; the id of its handoff follows.
+/// Prefix of the id of a response; the id of its handoff follows.
 const ID_PREFIX: &str = "resp_";
-/// What the ids of its messages begin with.
+/// Prefix of the ids of its messages.
 const MESSAGE_PREFIX: &str = "msg_";
-/// What the ids of its reasoning begin with.
+/// Prefix of the ids of its reasoning items.
 const REASONING_PREFIX: &str = "rs_";
 
 /// Returns the id of the first message of a response, or of a later one.

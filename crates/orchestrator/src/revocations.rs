@@ -32,7 +32,7 @@ pub(crate) async fn follow(nats: &OnDemand, keys: &Keys, stop: &CancellationToke
             loop {
                 select! {
                     () = stop.cancelled() => return,
-                    // What was revoked while the connection was lost was not heard.
+                    // Revocations during the lost connection were missed.
                     changed = connections.changed() => match changed {
                         Ok(()) => keys.check_all().await,
                         Err(_) => break,

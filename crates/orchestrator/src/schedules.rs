@@ -21,7 +21,7 @@ use crate::{
     turns::{Fate, Turns, end_of_run},
 };
 
-/// Schedules that are created or started by a person are looked for at least this often.
+/// Schedules that are created or started by a person are checked at least this often.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 /// The clocks of gateway and orchestrator may differ.
 const MIN_PAUSE: Duration = Duration::from_millis(50);
@@ -127,7 +127,7 @@ impl Schedules {
     /// Stores an answer that was found in the stream.
     async fn record(&self, id: HandoffId, answer: TurnAnswer) {
         match self.gateway.call(&end_of_run(id, answer)).await {
-            Ok(_) => debug!(handoff.id = %id, "Answer found that was not recorded."),
+            Ok(_) => debug!(handoff.id = %id, "Unrecorded answer found."),
             Err(error) => {
                 debug!(handoff.id = %id, error = %Chain(&error), "Answer not recorded; retrying.");
             }
@@ -154,7 +154,7 @@ impl Schedules {
         Ok(())
     }
 
-    /// Tells the workers to stop runs that were given up. They are told again until the runs are answered.
+    /// Publishes the cancels of abandoned runs, again and again until the runs are answered.
     async fn cancel(&self, broker: &Broker, ids: &[HandoffId]) {
         for id in ids {
             // Boxed, since the future is large.

@@ -1,4 +1,4 @@
-//! The listener for clients: routes, and what holds for every request.
+//! The listener for clients: routes and middleware.
 
 mod cross_origin;
 

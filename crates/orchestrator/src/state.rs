@@ -1,4 +1,4 @@
-//! What all requests share.
+//! State shared by all requests.
 
 use std::sync::Arc;
 
@@ -22,6 +22,6 @@ pub(crate) struct App {
     pub(crate) metrics: Arc<Metrics>,
     /// Cancelled when the process begins to stop.
     pub(crate) stop: CancellationToken,
-    /// Cancelled when streams have to end, so that their clients are told.
+    /// Cancelled when streams have to end, so that their clients get an error.
     pub(crate) closing: CancellationToken,
 }

@@ -113,7 +113,8 @@ where
     T: ToolContract<Output: DeserializeOwned> + Serialize,
 {
     app.gateway.call(input).await.map_err(|error| match error {
-        CallError::Failed { code, .. } if code == "not_found" => {
+        // No thread has a name that is too large.
+        CallError::Failed { code, .. } if matches!(code.as_str(), "not_found" | "too_large") => {
             let message = format!("There is no thread {}, or it is another user's.", printable(thread));
             ApiError::new(StatusCode::NOT_FOUND, "thread_not_found", message)
         }

@@ -67,7 +67,7 @@ pub(crate) struct Turns {
     resends_lost: bool,
 }
 
-/// What has to be there before a turn can be begun. Each is unset while the stream of answers is away.
+/// Preconditions of beginning a turn. Each is unset while the stream of answers is unavailable.
 #[derive(Clone, Copy, Debug, Default)]
 struct Readiness {
     /// Answers are read from a known place on, so that none is missed.
@@ -142,7 +142,7 @@ impl Turns {
     }
 
     /// Ends a turn that no worker has or answers, as far as is known, and delivers its answer to the requests
-    /// that wait here. A worker that has it all the same may call no tool for it, and is told to stop.
+    /// that wait here. A worker that has it nevertheless may call no tool for it, and gets a cancel.
     async fn end_unanswered(&self, handoff_id: HandoffId, answer: TurnAnswer) {
         self.end_without_work(EndTurn { handoff_id, answer, is_work_over: false }).await;
     }

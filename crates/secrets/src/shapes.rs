@@ -1,4 +1,4 @@
-//! The shapes of secrets that can be told from other text: those with a known prefix, and private keys.
+//! The shapes of secrets that differ from other text: those with a known prefix, and private keys.
 
 use std::{collections::BTreeSet, sync::LazyLock};
 
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn placeholders_and_names_are_no_secrets() {
+    fn placeholders_and_names_are_not_secrets() {
         for text in [
             "A key looks like AKIAIOSFODNN7EXAMPLE or ghp_xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx.",
             "https://hooks.slack.com/services/T00000000/B00000000/XXXXXXXXXXXXXXXXXXXXXXXX",

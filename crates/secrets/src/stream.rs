@@ -85,14 +85,15 @@ impl StreamRedactor {
             // rest of the word is not passed on, nor is what else belongs to the secret.
             None => {
                 let from = end - self.window[self.sent..end].trim_start().len();
-                self.sent = self.window[from..end].find(char::is_whitespace).map_or(end, |at| from + at);
+                let mut rest = self.window[from..end].char_indices().skip(1);
+                self.sent = rest.find(|(_, it)| ends_word(*it)).map_or(end, |(at, _)| from + at);
                 self.sent_text = redact_by_kind(&self.window[..self.sent]).into_owned();
                 UNKNOWN.to_owned() + &self.pass_on(end)
             }
         }
     }
 
-    /// Forgets what was passed on, but for the end of it.
+    /// Drops the text that was passed on, except for its end.
     fn trim(&mut self) {
         if self.window.len() < TRIM_AT_BYTES || self.sent < 2 * CONTEXT_BYTES {
             return;
@@ -111,6 +112,12 @@ impl StreamRedactor {
         self.window.drain(..word);
         self.sent -= word;
     }
+}
+
+/// Returns whether a word ends before a character: a name with its password has none of these, and JSON that
+/// is cut within one is broken.
+fn ends_word(character: char) -> bool {
+    character.is_whitespace() || matches!(character, '"' | '\'' | '\\' | '<' | '>')
 }
 
 /// Returns where the text has to be held back from: its length if nothing at its end may become a secret.
@@ -223,6 +230,29 @@ mod tests {
         out += &redactor.flush();
         assert_eq!(out, "Use sk-Q7rT2[redacted:secret] now");
         assert_eq!(redactor.flush(), "");
+    }
+
+    /// The arguments of a call are JSON.
+    #[test]
+    fn json_stays_json_wherever_it_is_split() {
+        for text in [
+            r#"{"to":"mailto:bob@x.io","n":1}"#,
+            r#"{"image":"nginx:1.25@sha256:ab","n":1}"#,
+            r#"{"text":"write\nmailto:bob@x.io\nnow","n":1}"#,
+            r#"{"from":"https://bob:hunter2@host/","n":1}"#,
+        ] {
+            for first in 1..text.len() {
+                for second in first..text.len() {
+                    let mut redactor = StreamRedactor::default();
+                    let mut out = redactor.push(&text[..first]);
+                    out += &redactor.push(&text[first..second]);
+                    out += &redactor.push(&text[second..]);
+                    out += &redactor.finish();
+                    assert!(out.ends_with(r#"","n":1}"#) && out.matches('"').count() == 6, "{out}");
+                    assert!(!out.contains("hunter2"), "{out}");
+                }
+            }
+        }
     }
 
     /// A name before a password is passed on before its `@` is seen; the password is not.

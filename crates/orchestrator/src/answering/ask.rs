@@ -31,7 +31,7 @@ const PROJECT: &str = "x-cynode-project";
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const RETRY_COUNT: &str = "x-stainless-retry-count";
 
-/// What the project manager is asked, whatever the API.
+/// A request to the project manager, independent of the API.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Question {
     /// Without secrets. The last one is the user's.
@@ -152,7 +152,7 @@ pub(crate) fn name_turn(headers: &mut HeaderMap, turn: &Turn) {
     }
 }
 
-/// Returns what requests are told apart by if they have the same idempotency key: their bodies, and the
+/// Returns a digest that distinguishes requests with the same idempotency key: of their bodies, and the
 /// thread and project that they name outside of them. JSON has no NUL character.
 fn hash(body: &[u8], thread: Option<&str>, project: Option<&ScopeId>) -> String {
     let mut hasher = Sha256::new_with_prefix(body);

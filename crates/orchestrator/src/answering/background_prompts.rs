@@ -22,7 +22,7 @@ const TOOLS_QUERY: &str = "Query: ";
 const MAX_TITLE_WORDS: usize = 6;
 const MAX_TITLE_CHARS: usize = 60;
 
-/// What a front end asks for.
+/// The kind of text that a front end asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BackgroundPrompt {
     Title,
@@ -33,7 +33,7 @@ pub(crate) enum BackgroundPrompt {
     ImagePrompt,
     ToolCalls,
     Emoji,
-    /// One that is not known. It is answered with nothing.
+    /// An unknown one. It gets an empty answer.
     Other,
 }
 

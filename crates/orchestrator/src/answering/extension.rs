@@ -1,4 +1,4 @@
-//! What OpenAI's objects have no place for.
+//! Fields that extend OpenAI's objects.
 
 use contract::thread::{AnswerState, Turn, TurnAnswer};
 use serde::Serialize;

@@ -7,10 +7,10 @@
 use secrets::{StreamRedactor, redact_by_kind};
 use subjects::Delta;
 
-/// What a piece of text is to the one before it.
+/// How a piece of text relates to the previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Boundary {
-    /// It goes on.
+    /// It continues the previous piece.
     None,
     /// The text before belongs to an earlier turn of the model, which ended in tool calls.
     NextTurn,

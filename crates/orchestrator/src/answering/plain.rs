@@ -1,4 +1,4 @@
-//! An answer that is given as a whole.
+//! An answer that is not streamed.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(super) async fn respond(app: &Arc<App>, mut begun: BegunTurn, surface: &impl
             let waited = select! {
                 biased;
                 waited = timeout(app.config.chat.wait, expected.wait(&app.turns)) => waited.ok(),
-                // The client is told to repeat the request, elsewhere.
+                // The client gets an error and retries, on another orchestrator.
                 () = app.closing.cancelled() => None,
             };
             if let Some(delivered) = &waited {

@@ -21,7 +21,7 @@ pub(crate) async fn find(app: &App, caller: &Caller, id: HandoffId) -> Result<Op
 }
 
 /// Stops the work on a turn, and waits a moment for its end. A turn that is answered stays as it is. One
-/// without a worker that could be told is cancelled later.
+/// without a worker that could receive it is cancelled later.
 pub(crate) async fn cancel(app: &App, user: &ScopeId, turn: &mut Turn) -> Result<(), ApiError> {
     if turn.answer.is_some() {
         return Ok(());

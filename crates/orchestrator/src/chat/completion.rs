@@ -13,7 +13,7 @@ use crate::answering::{
     events::{event, pieces},
 };
 
-/// What names a completion: the same in every chunk of a stream.
+/// The identity of a completion, which is the same in every chunk of a stream.
 #[derive(Clone, Debug)]
 pub(crate) struct CompletionId {
     pub(super) id: String,

@@ -13,9 +13,9 @@ use crate::{
     respond::json,
 };
 
-/// What the id of a completion begins with; the id of its handoff follows.
+/// Prefix of the id of a completion; the id of its handoff follows.
 pub(super) const ID_PREFIX: &str = "chatcmpl-";
-/// Stands between text that turned out not to be the answer, and the answer.
+/// Separates text that turned out not to be the answer from the answer.
 const WITHDRAWN: &str = "\n\n*(The text above was withdrawn. This is the answer:)*\n\n";
 const BETWEEN_TURNS: &str = "\n\n";
 

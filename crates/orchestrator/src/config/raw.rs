@@ -114,7 +114,7 @@ section! {
         models: Vec<DirectModel>,
         /// Longest time to connect to a model server.
         connect_timeout: Text = "5s",
-        /// Longest silence of a model server.
+        /// Longest silence of a model server. Comments in its stream end a silence.
         silence: Text = "120s",
     }
 }

@@ -9,7 +9,10 @@ use std::collections::BTreeMap;
 use secrets::{StreamRedactor, redact_by_kind};
 use serde_json::{Map, Value};
 
-use super::redaction::{SECRET, drop_all_tokens, drop_tokens, redact_named, redact_whole};
+use super::{
+    base64::{is_base64, redact_string},
+    redaction::{SECRET, drop_all_tokens, drop_tokens, redact_named, redact_whole},
+};
 
 /// The members of a choice that arrive in pieces.
 const STREAMED: [&str; 3] = ["delta", "message", "text"];
@@ -49,7 +52,7 @@ enum Step {
 #[derive(Debug, Default)]
 pub(super) struct ChoiceTexts {
     texts: BTreeMap<Path, Text>,
-    /// What exact members were up to now.
+    /// The values of exact members so far.
     exact: BTreeMap<Path, Exact>,
     /// The `type` of each object that has one. Clients need it with the rest of a text.
     types: BTreeMap<Path, String>,
@@ -69,7 +72,7 @@ struct Text {
 /// A member that is passed on as a whole.
 #[derive(Debug, Default)]
 struct Exact {
-    /// What it was last, and what became of it.
+    /// Its last value, and the redacted one.
     last: Option<(String, String)>,
     /// The end of all that it was.
     tail: String,
@@ -188,6 +191,11 @@ impl ChoiceTexts {
         if text.is_empty() {
             return;
         }
+        // A picture arrives as a whole, and not within a text.
+        if !self.texts.contains_key(path) && is_base64(text) {
+            *text = redact_string(text).into_owned();
+            return;
+        }
         self.has_begun |= !self.texts.contains_key(path);
         let known = self.texts.entry(path.to_vec()).or_default();
         known.chunk = self.chunk;
@@ -201,6 +209,10 @@ impl ChoiceTexts {
     /// Replaces an exact member that is a secret, or becomes one with what it was before. Some servers repeat
     /// it in each chunk.
     fn pass_exact(&mut self, text: &mut String, path: &[Step]) {
+        if is_base64(text) {
+            *text = redact_string(text).into_owned();
+            return;
+        }
         let known = self.exact.entry(path.to_vec()).or_default();
         let became = match known.last.take() {
             Some((last, became)) if last == *text => became,

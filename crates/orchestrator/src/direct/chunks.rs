@@ -22,7 +22,7 @@ pub(super) struct Chunks {
     wants_usage: bool,
     /// How many choices the client asked for.
     asked: usize,
-    /// What the first chunk with a choice has of [`HEAD`].
+    /// The fields of [`HEAD`] in the first chunk with a choice.
     head: Option<Map<String, Value>>,
     /// The choices by their index.
     choices: BTreeMap<u64, Choice>,
@@ -30,7 +30,7 @@ pub(super) struct Chunks {
     others: ChoiceTexts,
     /// Whether the server reported an error.
     has_failed: bool,
-    metrics: Arc<Metrics>,
+    usage: Usage,
 }
 
 #[derive(Default)]
@@ -39,16 +39,37 @@ struct Choice {
     has_ended: bool,
 }
 
+/// What an answer used, by the last chunk that says so: some servers say in each what they used up to then.
+/// It is counted when the stream ends, however it ends.
+#[derive(Default)]
+struct Usage {
+    last: Option<Value>,
+    /// How many chunks had it.
+    reports: u32,
+    metrics: Arc<Metrics>,
+}
+
+impl Drop for Usage {
+    fn drop(&mut self) {
+        self.metrics.count_direct_usage(self.last.as_ref());
+    }
+}
+
 impl Relay for Chunks {
     fn pass(&mut self, event: &Sse) -> Option<Bytes> {
         self.pass_data(event.data.as_deref().unwrap_or_default())
     }
 
     fn is_complete(&self, is_done: bool) -> bool {
-        let ended = self.choices.values().filter(|choice| choice.has_ended).count();
-        // A server that says that it is done may give fewer choices than were asked for.
-        let is_whole = ended == self.choices.len() && ended >= self.asked;
-        self.has_failed || (ended > 0 && (is_done || is_whole))
+        let (begun, ended) = (self.choices.len(), self.choices.values().filter(|it| it.has_ended).count());
+        // A server that says that it is done may give fewer choices than were asked for. Some never give a
+        // reason, but the usage at the end; of those that report it in every chunk, an aborted answer looks
+        // the same.
+        let is_whole = match ended {
+            0 => begun > 0 && is_done && self.usage.reports == 1,
+            ended => ended == begun && (is_done || ended >= self.asked),
+        };
+        self.has_failed || is_whole
     }
 
     fn end(&mut self) -> Bytes {
@@ -72,7 +93,7 @@ impl Relay for Chunks {
 impl Chunks {
     /// Passes on the chunks of an answer with so many choices.
     pub(super) fn new(wants_usage: bool, asked: usize, metrics: Arc<Metrics>) -> Self {
-        Self { wants_usage, asked, metrics, ..Self::default() }
+        Self { wants_usage, asked, usage: Usage { last: None, reports: 0, metrics }, ..Self::default() }
     }
 
     /// Returns what the client gets for a chunk: what was read and redacted, never the bytes of the server,
@@ -84,7 +105,10 @@ impl Chunks {
         let mut chunk: Map<String, Value> = serde_json::from_str(data).ok()?;
         let is_error = chunk.get("error").is_some_and(is_error);
         self.has_failed |= is_error;
-        self.metrics.count_direct_usage(chunk.get("usage"));
+        if let Some(usage) = chunk.get("usage").filter(|usage| usage.is_object()) {
+            self.usage.last = Some(usage.clone());
+            self.usage.reports = self.usage.reports.saturating_add(1);
+        }
         let mut choices = chunk.remove("choices");
         let has_choices = choices.as_ref().and_then(Value::as_array).is_some_and(|it| !it.is_empty());
         let has_usage = chunk.get("usage").is_some_and(|usage| !usage.is_null());
@@ -124,9 +148,12 @@ impl Chunks {
                 continue;
             };
             let index = choice.get("index").and_then(Value::as_u64).unwrap_or_default();
-            let is_last = choice.get("finish_reason").is_some_and(|reason| !reason.is_null());
+            let has_reason = choice.get("finish_reason").is_some_and(is_reason);
             let known = self.choices.entry(index).or_default();
-            known.has_ended |= is_last;
+            // A server that goes on after a reason sends one with every chunk: what it holds back waits for
+            // the end of the stream.
+            let is_last = has_reason && !known.has_ended;
+            known.has_ended |= has_reason;
             let before = known.texts.pass(choice, is_last && !self.has_failed);
             if !self.has_failed {
                 self.write_rest(out, index, before);
@@ -147,6 +174,11 @@ impl Chunks {
             out.extend_from_slice(&event(&Value::Object(chunk).to_string()));
         }
     }
+}
+
+/// Returns whether a `finish_reason` says that a choice has ended: some servers send an empty one until then.
+fn is_reason(reason: &Value) -> bool {
+    reason.as_str().is_some_and(|reason| !matches!(reason, "" | "null" | "None"))
 }
 
 fn head_of(chunk: &Value) -> Map<String, Value> {
@@ -319,7 +351,7 @@ mod tests {
         assert!(!relay.is_complete(false), "the other choice did not begin");
         assert!(relay.is_complete(true), "the server gives one choice");
         pass(&mut relay, &choice(1, None));
-        assert!(!relay.is_complete(false));
+        assert!(!relay.is_complete(false) && !relay.is_complete(true));
         pass(&mut relay, &choice(1, Some("stop")));
         assert!(relay.is_complete(false));
     }
@@ -331,6 +363,72 @@ mod tests {
         let mut relay = Chunks { wants_usage: true, ..Chunks::default() };
         let expected: Value = serde_json::from_str(usage).unwrap();
         assert_eq!(parsed(&pass(&mut relay, usage)), [expected]);
+    }
+
+    /// G11: the choice goes on, so a secret is held back, and a stream that ends is not complete.
+    #[test]
+    fn empty_finish_reason_is_none() {
+        let mut relay = Chunks::default();
+        let pieces = ["see https://bob", ":hunt", "er2", "@host/ now"];
+        let mut events: Vec<Bytes> =
+            pieces.iter().map(|piece| pass(&mut relay, &delta(piece, Some("")))).collect();
+        assert!(!relay.is_complete(false));
+        events.push(pass(&mut relay, &delta("", Some("stop"))));
+        assert!(relay.is_complete(false));
+        let text = text(&events);
+        assert!(!text.contains("hunt") && !text.contains("er2") && text.ends_with(" now"), "{text}");
+    }
+
+    #[test]
+    fn stream_without_a_finish_reason_is_complete_with_usage_and_done() {
+        let mut relay = Chunks::default();
+        pass(&mut relay, &delta("Use sk-", None));
+        assert!(!relay.is_complete(true), "nothing tells that it is whole");
+        pass(&mut relay, r#"{"choices":[{"index":0,"delta":{}}],"usage":{"completion_tokens":2}}"#);
+        assert!(!relay.is_complete(false) && relay.is_complete(true));
+        assert_eq!(text(&[relay.end()]), "sk-");
+    }
+
+    /// G11: `null` as a word, and a reason in every chunk.
+    #[test]
+    fn reason_in_every_chunk_lets_no_secret_through() {
+        for reason in [json!("null"), json!(false), json!("stop")] {
+            let mut relay = Chunks::default();
+            let mut all = Vec::new();
+            for piece in ["key ", "sk-", &BODY[..6], &BODY[6..12], &BODY[12..], " ok"] {
+                let mut chunk: Value = serde_json::from_str(&delta(piece, None)).unwrap();
+                chunk["choices"][0]["finish_reason"] = reason.clone();
+                all.extend(pass(&mut relay, &chunk.to_string()));
+            }
+            all.extend(relay.end());
+            let all = String::from_utf8(all).unwrap();
+            assert!(!all.contains(&BODY[..6]) && !all.contains(&BODY[12..]), "{reason} {all}");
+        }
+    }
+
+    #[test]
+    fn aborted_stream_with_usage_in_every_chunk_is_not_complete() {
+        let mut relay = Chunks::default();
+        for _ in 0..2 {
+            pass(&mut relay, r#"{"choices":[{"delta":{"content":"a"}}],"usage":{"completion_tokens":2}}"#);
+        }
+        assert!(!relay.is_complete(true));
+    }
+
+    #[test]
+    fn usage_in_every_chunk_is_counted_once() {
+        let metrics = Arc::new(Metrics::default());
+        let mut relay = Chunks::new(true, 1, metrics.clone());
+        for completion in 1..=3 {
+            let mut chunk: Value = serde_json::from_str(&delta("a", None)).unwrap();
+            chunk["usage"] = json!({ "prompt_tokens": 10, "completion_tokens": completion });
+            pass(&mut relay, &chunk.to_string());
+        }
+        drop(relay);
+        let counted = metrics.render();
+        for line in ["direct_prompt_tokens_total 10\n", "direct_completion_tokens_total 3\n"] {
+            assert!(counted.contains(line), "{counted}");
+        }
     }
 
     #[test]

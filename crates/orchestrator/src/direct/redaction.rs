@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use secrets::redact_by_kind;
 use serde_json::{Map, Value};
 
+use super::base64::redact_string;
 use crate::joined_text;
 
 /// Members that tell a text token by token. Secrets are not found in them, and would be given away by them.
@@ -18,7 +19,7 @@ pub(super) const SECRET: &str = "[redacted:secret]";
 pub(crate) fn redact(value: &mut Value) {
     match value {
         Value::String(text) => {
-            if let Cow::Owned(redacted) = redact_by_kind(text) {
+            if let Cow::Owned(redacted) = redact_string(text) {
                 *text = redacted;
             }
         }

@@ -1,6 +1,11 @@
 //! Streamed answers: server-sent events that are passed on as they arrive, without secrets.
 
-use std::{convert::Infallible, io, time::Duration};
+use std::{
+    convert::Infallible,
+    io,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -21,6 +26,8 @@ use crate::error::ApiError;
 pub(super) const DONE: &str = "[DONE]";
 /// Largest event of a model server, like the largest answer that is not streamed.
 const MAX_EVENT_BYTES: usize = 16 << 20;
+/// How long more is waited for after a complete answer.
+const TRAILER_TIMEOUT: Duration = Duration::from_secs(5);
 /// A line that clients ignore. It keeps proxies from closing the connection.
 const COMMENT: &[u8] = b": waiting for the model\n\n";
 
@@ -50,18 +57,43 @@ pub(super) fn body(
     keep_alive: Duration,
     closing: CancellationToken,
 ) -> Body {
-    let events = SseStream::from_bytes_stream(bounded(answer.bytes_stream(), MAX_EVENT_BYTES)).boxed();
-    Body::from_stream(relayed(events, relay, silence, keep_alive, closing))
+    let heard = Heard::default();
+    let pieces = bounded(answer.bytes_stream(), MAX_EVENT_BYTES, heard.clone());
+    let events = SseStream::from_bytes_stream(pieces).boxed();
+    Body::from_stream(relayed(events, heard, relay, silence, keep_alive, closing))
+}
+
+/// When the model server was last heard of. A comment counts: some servers send them while a model is loaded
+/// or thinks.
+#[derive(Clone, Debug)]
+struct Heard(Arc<Mutex<Instant>>);
+
+impl Default for Heard {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(Instant::now())))
+    }
+}
+
+impl Heard {
+    fn note(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    fn at(&self) -> Instant {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Breaks a stream off in an event that is larger than `limit`, which would have to be held in memory.
 fn bounded<E: std::error::Error + Send + Sync + 'static>(
     pieces: impl Stream<Item = Result<Bytes, E>> + Send,
     limit: usize,
+    heard: Heard,
 ) -> impl Stream<Item = io::Result<Bytes>> + Send {
     let (mut size, mut is_line_empty, mut last) = (0, true, b'\n');
     pieces.map(move |piece| {
         let piece = piece.map_err(io::Error::other)?;
+        heard.note();
         for line in piece.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
             size += line.len();
             if size > limit {
@@ -86,37 +118,50 @@ type Events = BoxStream<'static, Result<Sse, sse_stream::Error>>;
 
 fn relayed(
     events: Events,
+    heard: Heard,
     relay: impl Relay,
     silence: Duration,
     keep_alive: Duration,
     closing: CancellationToken,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
-    let state = Some((events, relay, closing, Instant::now()));
+    let state = Some((events, heard, relay, closing));
     futures_util::stream::unfold(state, move |state| async move {
-        let (mut events, mut relay, closing, heard_at) = state?;
-        let until = (Instant::now() + keep_alive).min(heard_at + silence);
-        let received = select! {
-            biased;
-            // Cancel-safe: waiting only.
-            () = closing.cancelled() => return Some((Ok(relay.fail(&server::stopping())), None)),
-            // Cancel-safe: an event that has not arrived stays in the stream.
-            received = timeout_at(until, events.next()) => received,
+        let (mut events, heard, mut relay, closing) = state?;
+        let comment_at = Instant::now() + keep_alive;
+        // Nothing but usage may follow a complete answer, and some servers leave the connection open.
+        let silence = if relay.is_complete(false) { silence.min(TRAILER_TIMEOUT) } else { silence };
+        let received = loop {
+            let until = comment_at.min(heard.at() + silence);
+            let received = select! {
+                biased;
+                // Cancel-safe: waiting only.
+                () = closing.cancelled() => return Some((Ok(relay.fail(&server::stopping())), None)),
+                // Cancel-safe: an event that has not arrived stays in the stream.
+                received = timeout_at(until, events.next()) => received,
+            };
+            // The server may have been heard of meanwhile, without an event.
+            if received.is_ok() || Instant::now() >= comment_at.min(heard.at() + silence) {
+                break received;
+            }
         };
-        let (piece, heard_at) = match received {
-            Err(_) if Instant::now() >= heard_at + silence => {
+        let piece = match received {
+            Err(_) if Instant::now() >= heard.at() + silence && relay.is_complete(false) => {
+                return Some((Ok(relay.end()), None));
+            }
+            Err(_) if Instant::now() >= heard.at() + silence => {
                 return Some((Ok(relay.fail(&server::silent())), None));
             }
-            Err(_) => (Bytes::from_static(COMMENT), heard_at),
+            Err(_) => Bytes::from_static(COMMENT),
             Ok(None | Some(Err(_))) => return Some((Ok(end(&mut relay, false)), None)),
             Ok(Some(Ok(event))) if event.data.as_deref().is_some_and(|data| data.trim() == DONE) => {
                 return Some((Ok(end(&mut relay, true)), None));
             }
             Ok(Some(Ok(event))) => match relay.pass(&event) {
-                Some(piece) => (piece, Instant::now()),
+                Some(piece) => piece,
                 None => return Some((Ok(relay.fail(&broken_off())), None)),
             },
         };
-        Some((Ok(piece), Some((events, relay, closing, heard_at))))
+        Some((Ok(piece), Some((events, heard, relay, closing))))
     })
 }
 
@@ -147,13 +192,68 @@ pub(super) fn is_error(error: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::sleep;
+
     use super::*;
+
+    #[derive(Default)]
+    struct Echo {
+        is_complete: bool,
+    }
+
+    impl Relay for Echo {
+        fn pass(&mut self, event: &Sse) -> Option<Bytes> {
+            let data = event.data.clone().unwrap_or_default();
+            self.is_complete |= data == "complete";
+            Some(Bytes::from(data))
+        }
+
+        fn is_complete(&self, is_done: bool) -> bool {
+            is_done || self.is_complete
+        }
+
+        fn end(&mut self) -> Bytes {
+            Bytes::from_static(b" done")
+        }
+
+        fn fail(&mut self, error: &ApiError) -> Bytes {
+            Bytes::from(format!(" {}", String::from_utf8_lossy(&error.to_json())))
+        }
+    }
+
+    /// Relays pieces that arrive 200 ms after one another, with a silence of at most 300 ms.
+    async fn relay(pieces: &'static [&'static str]) -> String {
+        let pieces = futures_util::stream::unfold(pieces, |left| async move {
+            let (first, left) = left.split_first()?;
+            sleep(Duration::from_millis(200)).await;
+            Some((Ok::<_, io::Error>(Bytes::from_static(first.as_bytes())), left))
+        });
+        let pieces = pieces.chain(futures_util::stream::pending());
+        let heard = Heard::default();
+        let events = SseStream::from_bytes_stream(bounded(pieces, 1000, heard.clone())).boxed();
+        let (silence, keep_alive) = (Duration::from_millis(300), Duration::from_secs(60));
+        let relayed = relayed(events, heard, Echo::default(), silence, keep_alive, CancellationToken::new());
+        let out: Vec<_> = relayed.map(|piece| piece.unwrap_or_default()).collect().await;
+        String::from_utf8(out.concat()).unwrap()
+    }
+
+    /// A router sends comments while a model is loaded.
+    #[tokio::test(start_paused = true)]
+    async fn comments_of_the_server_end_its_silence() {
+        const LOADING: &[&str] =
+            &[": loading\n\n", ": loading\n\n", ": loading\n\n", "data: hi\n\n", "data: [DONE]\n\n"];
+        assert_eq!(relay(LOADING).await, "hi done");
+        let left_open: &[&str] = &["data: hi\n\n", "data: complete\n\n"];
+        assert_eq!(relay(left_open).await, "hicomplete done");
+        let silent = relay(&[": loading\n\n", "data: hi\n\n"]).await;
+        assert!(silent.starts_with("hi ") && silent.contains("model_server_silent"), "{silent}");
+    }
 
     /// Passes bytes in pieces of a size; returns how many pieces came through.
     async fn passed(bytes: &[u8], size: usize) -> Result<usize, String> {
         let pieces = bytes.chunks(size).map(|piece| Ok::<_, io::Error>(Bytes::copy_from_slice(piece)));
         let pieces: Vec<_> = pieces.collect();
-        let bounded = bounded(futures_util::stream::iter(pieces), 20);
+        let bounded = bounded(futures_util::stream::iter(pieces), 20, Heard::default());
         let all: Vec<_> = bounded.collect().await;
         let all: io::Result<Vec<Bytes>> = all.into_iter().collect();
         all.map(|all| all.len()).map_err(|error| error.to_string())

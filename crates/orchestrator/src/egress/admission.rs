@@ -1,4 +1,4 @@
-//! Admits an agent: its token and lease are shown to the gateway, which decides.
+//! Admits an agent: sends its token and lease to the gateway, which decides.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,7 +26,7 @@ use crate::{
 
 const LEASE: &str = "cynode-lease";
 
-/// What an agent presents.
+/// The credentials that an agent presents.
 #[derive(Debug)]
 pub(super) struct PresentedAgent {
     /// The token itself is not kept.
@@ -99,7 +99,7 @@ async fn decide(
         let key = Uuid::now_v7().to_string();
         let begun = own.gateway.call_with_key(&begin, &key).await.map(permitted);
         let begun = begun.map(|begun| begun.map(|call| OpenCall::new(&own, &provider, call, expected)));
-        // A call that nobody takes ends when it is dropped.
+        // A call without a receiver ends when it is dropped.
         drop(sender.send(begun));
     };
     drop(egress.reports.spawn(work.in_current_span()));
@@ -120,7 +120,7 @@ fn permitted(begun: Begun) -> Result<egress::OpenCall, Denial> {
     })
 }
 
-/// Returns what the agent is told. 401 says that its token is of no use at all, so that a worker stops
+/// Returns the error for the agent. 401 means that its token is not valid at all, so that a worker stops
 /// pulling; everything else concerns this request only.
 fn refuse(denial: Denial) -> ApiError {
     let mut message = denial.message;

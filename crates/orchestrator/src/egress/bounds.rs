@@ -1,5 +1,5 @@
-//! What a request may have under a budget: only what is known to cost no more than the size of the request
-//! and the limit of its reply tell. Everything else is refused by its name.
+//! Limits requests under a budget to fields whose cost is bounded by the size of the request and the limit of
+//! its reply. Any other field is refused by name.
 
 use serde_json::{Map, Value};
 

@@ -1,4 +1,4 @@
-//! What agents are told when a provider does not answer as asked. Its key is never part of that.
+//! The errors that agents get when a call to a provider fails. They never contain its key.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ pub(super) fn not_asked(provider: &Provider, error: &AskError) -> ApiError {
 /// The provider did not begin to answer in time.
 pub(super) fn silent(provider: &Provider, silence: Duration) -> ApiError {
     let name = provider.name();
-    warn!(provider = name, ?silence, "Provider silent.");
+    warn!(provider = name, ?silence, "Provider did not answer in time.");
     let message = format!("The provider {name} did not answer in time; repeat the request.");
     ApiError::new(StatusCode::GATEWAY_TIMEOUT, "provider_silent", message)
 }

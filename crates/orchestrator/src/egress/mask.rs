@@ -1,4 +1,4 @@
-//! Takes a secret out of a stream of bytes, also one that is split over several pieces.
+//! Masks a secret in a stream of bytes, even if it is split over several chunks.
 
 use bytes::Bytes;
 

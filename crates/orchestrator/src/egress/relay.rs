@@ -159,7 +159,7 @@ impl Relay {
 
     /// Breaks the reply off, so that the agent sees that it is not whole.
     async fn fail(mut self, why: &str) -> Option<(io::Result<Bytes>, Option<Self>)> {
-        debug!(why, "Reply of a provider broken off.");
+        debug!(why, "Provider reply ended early.");
         self.end(CallOutcome::Failed).await;
         Some((Err(io::Error::other("the reply broke off")), None))
     }

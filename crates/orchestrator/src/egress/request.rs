@@ -21,7 +21,7 @@ use super::{
 };
 use crate::error::ApiError;
 
-/// What a reply has about if the request does not limit it.
+/// Typical size of a reply if the request does not limit it.
 const USUAL_COMPLETION_TOKENS: u64 = 1_024;
 
 /// A request that may be made.
@@ -36,7 +36,7 @@ pub(super) struct Prepared {
 /// The members of a body. Their values are passed on as they are written.
 type Members<'b> = BTreeMap<Cow<'b, str>, &'b RawValue>;
 
-/// What a body may have.
+/// Limits of a body.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BodyLimits {
     pub(super) bytes: usize,

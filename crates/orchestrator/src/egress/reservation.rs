@@ -13,10 +13,10 @@ pub(super) const LIMITS: [&str; 5] =
 /// Tokens that a provider adds to a prompt itself, such as instructions about tools.
 const ADDED_PROMPT_TOKENS: u64 = 1_000;
 
-/// What a call is expected to use.
+/// The expected usage of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Expected {
-    /// What it uses about.
+    /// The estimated usage.
     pub(super) likely: Tokens,
     /// The most that it can use. `None` without a budget, because the request is not limited then.
     pub(super) most: Option<Tokens>,
@@ -29,7 +29,7 @@ impl Expected {
     }
 }
 
-/// What is reserved for a call, and how its reply is limited.
+/// The reservation of a call, and the limit of its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reservation {
     pub(super) most: Tokens,

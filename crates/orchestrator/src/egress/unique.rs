@@ -1,5 +1,5 @@
-//! JSON in which no object has a name twice. Readers differ in which of the two they take, so that one that
-//! was checked could differ from the one that a provider reads.
+//! JSON without duplicate keys. Parsers differ in which of the duplicates they use, so the value that was
+//! checked could differ from the one that a provider reads.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use serde::{
 };
 use serde_json::{Map, Value};
 
-/// A value without repeated names, at any depth.
+/// A value without duplicate keys, at any depth.
 pub(super) struct Unique(pub(super) Value);
 
 impl<'de> Deserialize<'de> for Unique {

@@ -14,7 +14,7 @@ use subjects::{HandoffId, MODEL_ID, Timestamp};
 use super::{ID_PREFIX, MESSAGE_PREFIX, item_id};
 use crate::{answering::Extension, direct::redact, error::ErrorObject};
 
-/// What a response repeats of its request.
+/// The fields of the request that a response repeats.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Echo {
     pub(super) background: bool,
@@ -46,7 +46,7 @@ impl Echo {
     }
 }
 
-/// What is the same in every state of a response.
+/// The fields that are the same in every state of a response.
 #[derive(Clone, Debug)]
 pub(crate) struct Head {
     pub(super) handoff_id: HandoffId,
@@ -94,7 +94,7 @@ fn now() -> i64 {
     i64::try_from(now).unwrap_or(i64::MAX)
 }
 
-/// What a response says of the turn.
+/// The state of the turn in a response.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum State<'a> {
     Queued,

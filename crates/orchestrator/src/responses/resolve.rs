@@ -159,7 +159,7 @@ fn drop_oldest(said: &mut Vec<ChatMessage>) {
     said.drain(..said.len() - kept);
 }
 
-/// What the system said in the last turn in which it said something.
+/// The system messages of the last turn that has any.
 #[derive(Debug, Default)]
 struct Instructions {
     of: Option<HandoffId>,

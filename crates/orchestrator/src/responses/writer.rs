@@ -40,7 +40,7 @@ struct OpenItem {
     kind: ItemKind,
     id: String,
     index: u32,
-    /// What was sent of it.
+    /// The part of it that was sent.
     text: String,
 }
 
@@ -238,7 +238,7 @@ impl StreamWriter for ResponseWriter {
             self.response(out, "response.failed", State::Failed(answer, &error.object()));
             return;
         }
-        // An answer without text is a message all the same.
+        // An answer without text is still a message.
         if self.messages == 0 {
             let item = self.open(out, ItemKind::Message);
             self.open = Some(item);

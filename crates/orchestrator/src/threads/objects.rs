@@ -18,7 +18,7 @@ pub(super) struct ListObject<T> {
 pub(super) struct ThreadObject {
     pub(super) id: String,
     object: &'static str,
-    /// What the client calls it, if it named it.
+    /// The name that the client gave it, if any.
     name: Option<String>,
     pub(super) title: String,
     turns: i64,

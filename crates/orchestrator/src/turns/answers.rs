@@ -229,7 +229,7 @@ impl Turns {
             Ok(_) => return,
             Err(CallError::Failed { code, .. }) if code == "not_found" => cancelled(),
             Err(error) => {
-                debug!(handoff.id = %id, error = %Chain(&error), "Turn not looked at; retrying.");
+                debug!(handoff.id = %id, error = %Chain(&error), "Turn not read; retrying.");
                 return;
             }
         };
@@ -245,7 +245,7 @@ impl Turns {
             AnswerUnknown
         })?;
         let Some(stored) = stored else { return Ok(None) };
-        // One that cannot be read is an answer all the same: a newer build may have written it.
+        // An unreadable answer counts as an answer: a newer build may have written it.
         read(id, &stored.subject, Some(&stored.headers), &stored.payload).map(Some).ok_or(AnswerUnknown)
     }
 

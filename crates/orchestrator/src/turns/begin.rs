@@ -84,7 +84,7 @@ impl Turns {
         if request.on_disconnect == OnDisconnect::Cancel {
             request.begin.wait_id = Some(wait_id.clone());
         }
-        // Before anything is stored: without NATS the request is refused as a whole.
+        // Before anything is stored: without NATS the request is refused.
         let broker = self.broker().await?;
         let begun = self.store_turn(&request.begin).await?;
         reach(Point::TurnStored).await;
@@ -124,7 +124,7 @@ impl Turns {
                     turn.answer = Some(answer);
                     return Ok(BegunTurn { turn, expected: None, live: None, request_wait, marks_delivery });
                 }
-                // The client is told to repeat the request; until then the work is not cancelled.
+                // The client gets an error and may retry; until then the work is not cancelled.
                 request_wait.postpone();
                 return Err(error.into_api_error(&turn).into());
             }

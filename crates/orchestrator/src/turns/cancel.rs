@@ -1,4 +1,4 @@
-//! Cancels handoffs. The gateway stores that a turn is cancelled, so that a cancel which no worker hears is
+//! Cancels handoffs. The gateway stores that a turn is cancelled, so that a cancel which no worker gets is
 //! published again until the turn has its answer.
 
 use broker::{Broker, Chain};
@@ -20,7 +20,7 @@ impl Turns {
         Ok(())
     }
 
-    /// Tells the workers to stop a handoff. If none hears it, they are told again: the cancel is stored.
+    /// Publishes the cancel of a handoff. If no worker gets it, it is published again: the cancel is stored.
     pub(crate) async fn publish_stored_cancel(&self, id: HandoffId) {
         reach(Point::CancelStored).await;
         match self.nats.broker().await {
@@ -29,8 +29,8 @@ impl Turns {
         }
     }
 
-    /// Tells the workers to stop the run of a schedule that was given up. Returns its answer instead if it
-    /// has one. If no worker hears it, they are told again: the cancel is stored.
+    /// Publishes the cancel of an abandoned run of a schedule. Returns its answer instead if it
+    /// has one. If no worker gets it, it is published again: the cancel is stored.
     pub(crate) async fn cancel_run(&self, broker: &Broker, id: HandoffId) -> Option<TurnAnswer> {
         if let Ok(Some(answer)) = self.find_answer(id).await {
             return Some(answer);

@@ -1,4 +1,4 @@
-//! From a stored turn to its handoff. Pure, so that every orchestrator composes the same.
+//! Composes the handoff of a stored turn. Pure, so that every orchestrator composes the same.
 
 use std::{num::NonZeroU32, time::Duration};
 

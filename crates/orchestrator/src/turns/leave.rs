@@ -1,4 +1,4 @@
-//! What happens when a request does not wait for its turn any more.
+//! Handles requests that stop waiting for their turn.
 
 use std::{sync::Arc, time::Duration};
 
@@ -43,7 +43,7 @@ impl RequestWait {
         self.counted = None;
     }
 
-    /// Ends the wait of a request that is told to come back. The work goes on.
+    /// Ends the wait of a request whose client is asked to retry. The work continues.
     pub(crate) fn postpone(&mut self) {
         let Some(turns) = self.counted.take() else { return };
         let leave = self.leave.clone();

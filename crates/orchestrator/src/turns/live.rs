@@ -1,4 +1,4 @@
-//! What happens while a handoff is worked on: text and progress, best effort.
+//! Receives the text and progress of a handoff in progress, best effort.
 //!
 //! Each stream subscribes to the subjects of its own handoff. One subscription to all of them would be less
 //! work for a single orchestrator; but with several, each would receive what all streams of all of them

@@ -10,7 +10,7 @@ use tracing::debug;
 
 use super::{Turns, answers::AnswerUnknown, refused::Refused};
 
-/// What became of a handoff.
+/// The state of a handoff.
 #[derive(Debug)]
 pub(crate) enum Fate {
     Answered(TurnAnswer),
@@ -18,19 +18,19 @@ pub(crate) enum Fate {
     Refused(TurnAnswer),
     /// The queue has its message no more, as far as is known.
     Lost,
-    /// It waits, or a worker has it.
+    /// It is queued, or a worker has it.
     Queued,
 }
 
 impl Turns {
-    /// Looks at the queue; `None` if nothing is known of it. To be called before [`Self::fate`]: a message
+    /// Reads the state of the queue; `None` if it cannot be read. Call it before [`Self::fate`]: a message
     /// leaves the queue after its answer is stored.
     pub(crate) async fn look_at_queue(&self, broker: &Broker) -> Option<HandoffQueue> {
         if !self.resends_lost {
             return None;
         }
         let looked_at = HandoffQueue::look_at(broker, Role::ProjectManager).await;
-        looked_at.inspect_err(|error| debug!(error = %Chain(error), "Queue not looked at; retrying.")).ok()
+        looked_at.inspect_err(|error| debug!(error = %Chain(error), "Handoff queue not read; retrying.")).ok()
     }
 
     /// Returns what became of a handoff that was first published at `begun_at` and last at `sent_at`.

@@ -1,7 +1,7 @@
 //! Marks turns as handed off and as delivered, several at a time and never on the way of a request.
 //!
 //! A mark that is lost does little harm: the handoff is published once more, and the queue drops it; or a
-//! client that asks the same again is taken for one that repeats its request.
+//! client that asks the same again counts as one that repeats its request.
 
 use std::{
     collections::VecDeque,
@@ -26,7 +26,7 @@ use super::Turns;
 const COLLECT_FOR: Duration = Duration::from_millis(100);
 /// How long an answer that was written may be on its way to the client.
 const ON_ITS_WAY: Duration = Duration::from_secs(5);
-/// More are not kept.
+/// Maximum number of pending marks.
 const MAX_WAITING: usize = 100_000;
 /// Time for the last marks when the process stops.
 const LAST_MARKS_TIMEOUT: Duration = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! From a completion to the answer that is stored and told to clients. Pure, so that all say the same.
+//! Converts a completion to the answer that is stored and sent to clients. Pure, so that both are the same.
 
 use contract::thread::{AnswerState, MAX_ANSWER_BYTES, TurnAnswer, character_size};
 use secrets::redact_by_kind;
@@ -43,7 +43,7 @@ pub(super) fn cancelled() -> TurnAnswer {
     failed(ErrorCode::Cancelled, "cancelled by request".to_owned())
 }
 
-/// Cuts a text as the gateway would, so that clients are told what is stored. Returns whether anything was
+/// Cuts a text as the gateway would, so that clients get what is stored. Returns whether anything was
 /// cut.
 fn cut(text: &mut String) -> bool {
     let mut used = 0;

@@ -70,7 +70,7 @@ impl HandOffError {
         Some(outcome::failed(code, format!("it cannot be handed off: {}", Chain(self))))
     }
 
-    /// Logs the error and returns what the client is told. The turn is stored: a repeated request joins it,
+    /// Logs the error and returns the one for the client. The turn is stored: a repeated request joins it,
     /// and the sweep publishes it.
     pub(super) fn into_api_error(self, turn: &Turn) -> ApiError {
         warn!(handoff.id = %turn.handoff_id, error = %Chain(&self), "Handoff not published yet.");

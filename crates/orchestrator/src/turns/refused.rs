@@ -42,7 +42,7 @@ impl Refused {
 
 #[derive(Debug, thiserror::Error)]
 enum LettersError {
-    #[error("looking at the stream of dead letters")]
+    #[error("reading the state of the dead-letter stream")]
     Stream(#[from] jetstream::context::GetStreamError),
     #[error("reading dead letters")]
     Read(#[from] ReadError),

@@ -45,7 +45,7 @@ impl Turns {
         for unsent in unsent {
             if self.publish_again(&broker, &unsent).await {
                 self.metrics.swept.inc();
-                info!(handoff.id = %unsent.turn.handoff_id, "Published a handoff that had been left behind.");
+                info!(handoff.id = %unsent.turn.handoff_id, "Unpublished handoff published.");
             }
         }
         // Boxed, since the futures are large.
@@ -68,7 +68,7 @@ impl Turns {
             match self.fate((queue.as_ref(), &refused), (id, kind), &begun_at, &sent_at).await {
                 Fate::Answered(answer) => {
                     self.end(id, answer).await;
-                    debug!(handoff.id = %id, "Answer found that was not recorded.");
+                    debug!(handoff.id = %id, "Unrecorded answer found.");
                 }
                 Fate::Refused(answer) => {
                     let code = answer.error_code.as_deref();

@@ -59,7 +59,7 @@ async fn streamed_content_is_the_stored_answer_over_tools_and_retries() {
 }
 
 #[tokio::test]
-async fn a_worker_that_dies_while_it_writes_changes_nothing_of_the_content() {
+async fn content_is_unchanged_if_the_worker_dies_while_it_writes() {
     let model = Model::start([
         Script::HangAfter("There are many things that ".to_owned()),
         Script::say("Nothing is left to do."),

@@ -1,4 +1,4 @@
-//! What a pattern cannot decide: whether a word that stands where a secret may stand is one.
+//! Checks that a pattern cannot express: whether a word in the place of a secret is one.
 
 use regex::Captures;
 
@@ -7,7 +7,7 @@ use super::words::{is_remark, is_word};
 /// Decides about what a rule found in a text.
 pub(crate) type Guard = fn(&str, &Captures<'_>) -> bool;
 
-/// Shorter ones are words, numbers of a list and the like.
+/// Minimum length: shorter values are words, list numbers and the like.
 const MIN_BYTES: usize = 4;
 
 /// Everything that the pattern finds is a secret.
@@ -84,7 +84,7 @@ fn rest_of<'t>(text: &'t str, found: &Captures<'_>) -> &'t str {
     found.get(0).map_or("", |whole| &text[whole.end()..])
 }
 
-/// What stands before a value in quotes: `b"…"`, `String::from("…")`, `!vault "…"`.
+/// Text before a value in quotes: `b"…"`, `String::from("…")`, `!vault "…"`.
 fn is_before_a_quote(text: &str, found: &Captures<'_>) -> bool {
     let (value, mut rest) = (value_of(found), rest_of(text, found));
     let is_prefix = value.len() <= 2 && value.chars().all(|letter| "bBrRfFuUL@$".contains(letter));

@@ -1,4 +1,4 @@
-//! Words that stand where a secret may stand.
+//! Words that may occur in the place of a secret.
 
 /// Words that follow the name of an option in a sentence: "pass `--password` to the program".
 const WORDS: [&str; 56] = [

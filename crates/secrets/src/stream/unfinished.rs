@@ -1,4 +1,4 @@
-//! How secrets begin.
+//! Finds a secret that may be incomplete at the end of a text.
 
 use std::sync::LazyLock;
 
@@ -8,11 +8,11 @@ use crate::redact::notation::{
     BLANK, BLOCK, CLOSED_NAME, LINE_END, MARKS, NAME_END, TAG, before_quote, equals, has_name, name, pair,
 };
 
-/// The characters of a secret after its fixed ones.
+/// The characters of a secret after its fixed prefix.
 const REST: &str = "[A-Za-z0-9_.=-]*";
 /// Beginnings of secrets at the end of a text. The first group is what has to be held back.
 static UNFINISHED: LazyLock<Vec<Regex>> = LazyLock::new(|| compile(unfinished()));
-/// Those that begin with a name.
+/// Secrets that begin with a name.
 static UNFINISHED_NAMED: LazyLock<Vec<Regex>> = LazyLock::new(|| compile(unfinished_named()));
 
 /// Returns where the first secret begins that is not complete at the end of the text.
