@@ -19,7 +19,7 @@ use crate::lease;
 /// How far a producer's clock may be ahead. Lower if answers are kept for less than four times as long.
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(3_600);
 
-/// What an instance accepts.
+/// The handoffs that an instance accepts.
 #[derive(Clone, Debug)]
 pub(crate) struct Policy {
     pub(crate) trusted_producers: Vec<TrustedProducer>,
@@ -37,7 +37,7 @@ pub(crate) struct IncomingMessage<'a> {
     pub(crate) body: &'a [u8],
 }
 
-/// What is known about a message before it is decoded as a handoff.
+/// The properties of a message that are known before it is decoded as a handoff.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     /// The handoff to answer. `None` if the id cannot be read or the producer is not trusted: answering an

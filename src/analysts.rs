@@ -15,7 +15,7 @@ use tracing::{Instrument, debug};
 
 use crate::{storage::Storage, telemetry::spans, tools::CallError};
 
-/// How often the stored answer is read besides listening for it: a published message may be missed.
+/// How often the stored answer is polled, in addition to the subscription: a published message may be missed.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Has work verified by analysts.
@@ -57,7 +57,7 @@ impl Analysts {
         Self { storage, slots, signing_key, patience }
     }
 
-    /// Hands the verification off and waits for its findings. Handing off the same handoff again does not
+    /// Publishes the verification and waits for its findings. Publishing the same handoff again does not
     /// verify it again. The lease says on whose behalf the analyst works. The verification joins the
     /// current trace; without spans it joins `traceparent`.
     pub(crate) async fn verify(

@@ -61,7 +61,7 @@ impl FailedHandoff<'_> {
     }
 }
 
-/// What happened to a message that was to be dead-lettered.
+/// The outcome of dead-lettering a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeadLetterOutcome {
     Written,
@@ -187,7 +187,7 @@ impl DeadLetterWriter<'_> {
         stop: Stop,
         after: u64,
     ) -> Result<Committed, reply::Error> {
-        let run = Run {
+        let run = || Run {
             kind: failed.kind,
             id,
             instance: self.instance,
@@ -201,9 +201,18 @@ impl DeadLetterWriter<'_> {
             _ => journal::read_records(self.storage, failed.kind.role(), id, after).await,
         };
         let summary = LedgerSummary::from_records(&recorded);
-        let answer = run.failure(Failure::new(why.code, &why.message), stop, summary);
+        let answer_with = |summary| run().failure(Failure::new(why.code, &why.message), stop, summary);
+        let mut answer = answer_with(summary);
+        let mut shorter = LedgerSummary::shorten(&answer).into_iter();
         // Fenced means that the handoff already has an answer, or that another instance works on it.
-        let committed = reply::commit(self.storage, failed.kind, &answer, identity.encoding, after).await?;
+        let committed = loop {
+            match reply::commit(self.storage, failed.kind, &answer, identity.encoding, after).await {
+                Err(error @ reply::Error::Publish(PublishError::TooLarge)) => {
+                    answer = answer_with(shorter.next().ok_or(error)?);
+                }
+                committed => break committed?,
+            }
+        };
         if let (Committed::Ours(stored), Some(reply_to)) = (&committed, &identity.reply_to) {
             let stored = stored.clone();
             reply::send_copy(&self.storage.streams.broker, &answer, identity.encoding, stored, reply_to)
@@ -213,7 +222,7 @@ impl DeadLetterWriter<'_> {
     }
 }
 
-/// What the mover and the sweeper work with.
+/// Resources shared by the mover and the sweeper.
 #[derive(Clone, Debug)]
 pub(crate) struct DeadLetterResources {
     pub(crate) storage: Storage,

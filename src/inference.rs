@@ -17,6 +17,7 @@ mod service;
 mod spans;
 mod steps;
 mod text_calls;
+mod time_limit;
 mod transport;
 mod trial;
 mod wire;

@@ -48,7 +48,7 @@ pub(crate) struct Journal {
     /// The first of the handoffs that this one replays, or itself. Keys of calls are made of it.
     origin: HandoffId,
     attempt: u32,
-    /// Of this claim alone.
+    /// Identifies this claim.
     claim: Uuid,
     state: Mutex<State>,
     /// Locked while writing, so that appends are sequential.
@@ -246,7 +246,7 @@ impl Journal {
         self.ownership.is_fresh() && !self.lost.is_cancelled()
     }
 
-    /// Notes that the server confirmed the delivery, and so the ownership of the handoff, at `at`.
+    /// Records that the server confirmed the delivery, and so the ownership of the handoff, at `at`.
     pub(crate) fn confirm_since(&self, at: Instant) {
         self.ownership.confirm_since(at);
     }
@@ -287,7 +287,7 @@ impl Journal {
         self.loss.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or(Loss::Fenced)
     }
 
-    /// Gives the handoff up to another instance because this one cannot work on any. Never returns: the work
+    /// Releases the handoff to another instance because this one cannot work on any. Never returns: the work
     /// is dropped.
     pub(crate) async fn hand_back<T>(&self, why: String) -> T {
         self.mark_lost(Loss::HandedBack(why));

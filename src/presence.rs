@@ -29,7 +29,7 @@ const ANNOUNCE_TIMEOUT: Duration = Duration::from_millis(500);
 /// Changes are announced at most this often. Those in between are announced together.
 const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What an instance reports about itself.
+/// The report of an instance about itself.
 #[derive(Clone, Debug)]
 pub(crate) struct InstanceInfo {
     pub(crate) instance: InstanceId,
@@ -147,7 +147,7 @@ impl Presence {
 struct ChangeAnnouncer {
     changes: watch::Receiver<()>,
     connections: watch::Receiver<u64>,
-    /// What was last announced.
+    /// The state that was last announced.
     announced: (InstanceState, BTreeMap<Backend, BackendState>),
     reconnected: bool,
     /// When a change is announced, if there is one.

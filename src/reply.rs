@@ -90,7 +90,7 @@ impl Run<'_> {
                     | AnswerBody::Review { .. }
                     | AnswerBody::Empty => None,
                 };
-                // Without a judgement there is no verdict; any other status would be one.
+                // Without a judgement there is no verdict; any other status would imply one.
                 let status =
                     judged.as_ref().map_or(FindingsStatus::NeedsClarification, |judged| judged.status);
                 let (task_id, findings, recommended_actions, preferences_applied) = match judged {
@@ -206,3 +206,6 @@ fn answer_headers(answer: &Answer, encoding: Encoding) -> HeaderMap {
     }
     out
 }
+
+#[cfg(test)]
+mod tests;

@@ -168,7 +168,7 @@ fn report_drift(provisioned: &Provisioned, metrics: &Metrics) {
     for drift in &provisioned.drifts {
         warn!(
             %drift,
-            "Configuration drift left as it is; change it with the nats CLI, or remove it to have it created \
+            "Configuration drift not corrected; change it with the nats CLI, or remove it to have it created \
              again."
         );
     }

@@ -15,7 +15,7 @@ use super::{
     ledger::Lane,
     session::{Session, StructuredRequest},
 };
-use crate::inference::{Finish, Hint, OutputSchema, REPAIR, after_thoughts};
+use crate::inference::{Finish, Hint, OutputSchema, REPAIR, Reply, after_thoughts};
 
 /// Default limits, since small models tend to write endless lists and sentences. A type may set its own.
 const MAX_ITEMS: usize = 12;
@@ -71,7 +71,7 @@ impl Session<'_> {
         let schema = OutputSchema { name: T::NAME, schema };
         let (hint, lane, max_tokens) = (options.hint, options.lane, T::MAX_TOKENS);
         // An invalid first reply is sent back to the model, so it is usable in any case.
-        let is_usable = |_: &str| true;
+        let is_usable = |_: &Reply| true;
         let request =
             StructuredRequest { messages: &messages, schema: &schema, max_tokens, hint, lane, is_usable };
         let first = self.ask_structured_once(request, options.timeout, T::NAME.to_owned()).await?;
@@ -87,7 +87,7 @@ impl Session<'_> {
         );
         messages.push(Message::user(repair));
         let note = format!("{}, asked again: {why}", T::NAME);
-        let is_usable = |content: &str| parse::<T>(content).is_ok();
+        let is_usable = |reply: &Reply| parse::<T>(&reply.content).is_ok();
         let request =
             StructuredRequest { messages: &messages, schema: &schema, max_tokens, hint, lane, is_usable };
         let second = self.ask_structured_once(request, options.timeout, note).await?;

@@ -28,14 +28,14 @@ pub(crate) struct Change {
     name: Option<String>,
 }
 
-/// What to think of an answer.
+/// The verdict on the claims of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Assessment {
-    /// It claims nothing, or what was done.
+    /// It claims nothing, or only what was done.
     Fine,
     /// It may claim more than was done.
     Doubtful,
-    /// It claims what no call did, for this reason.
+    /// It claims a change that no call made, for this reason.
     Unkept(String),
 }
 
@@ -77,16 +77,16 @@ impl Change {
     }
 }
 
-/// What an answer can speak of besides the changes of its own turn.
+/// Context that an answer may refer to besides the changes of its own turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Background<'m> {
-    /// The messages before the turn. What they already said is not claimed anew.
+    /// The messages before the turn. Repeating what they said is not a new claim.
     pub(crate) earlier: &'m [Message],
     /// Whether data was read in this turn. "Every task has been verified" may then be a report of it.
     pub(crate) has_read: bool,
 }
 
-/// Finds a word without which no sentence speaks of a change.
+/// Matches the words of which every claim of a change contains one.
 static ANY_MENTION: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let verbs: Vec<&str> = VERBS.iter().map(|(verb, _)| *verb).collect();
     Regex::new(&format!("(?i-u:{}|now|done)", verbs.join("|"))).ok()
@@ -94,7 +94,7 @@ static ANY_MENTION: LazyLock<Option<Regex>> = LazyLock::new(|| {
 
 /// Compares what the answer says with what was done.
 pub(crate) fn assess(answer: &str, changes: &[Change], background: Background<'_>) -> Assessment {
-    // Most answers speak of no change, and are read once instead of word by word.
+    // Most answers mention no change: one pass over the text rules them out.
     if ANY_MENTION.as_ref().is_some_and(|mention| !mention.is_match(answer)) {
         return Assessment::Fine;
     }
@@ -128,7 +128,7 @@ pub(crate) fn assess(answer: &str, changes: &[Change], background: Background<'_
     if is_doubtful { Assessment::Doubtful } else { Assessment::Fine }
 }
 
-/// Says what was really done.
+/// Returns a text that states what was really done.
 pub(crate) fn describe(changes: &[Change]) -> String {
     if changes.is_empty() {
         return "nothing was changed".to_owned();
@@ -158,7 +158,7 @@ enum Voice {
 }
 
 impl Claim {
-    /// Whether the sentence tells what was read: the state of many things, in the passive voice.
+    /// Returns whether the sentence tells what was read: the state of many things, in the passive voice.
     fn is_a_report(self, sentence: &str) -> bool {
         const MANY: [&str; 5] = ["every", "all", "each", "both", "none"];
         let is_of_many = words(sentence).iter().any(|word| MANY.contains(&word.as_str()));
@@ -249,7 +249,7 @@ fn claimed(sentence: &str) -> Vec<Claim> {
     claims.collect()
 }
 
-/// Whether a sentence speaks of a change in any way, without denying it.
+/// Returns whether a sentence mentions a change in any way, without denying it.
 fn mentions_change(sentence: &str) -> bool {
     let words = words(sentence);
     let denies = |word: &String| NO_CLAIM.contains(&word.trim_end_matches(',')) || is_negation(word);
@@ -266,7 +266,7 @@ fn mentions_change(sentence: &str) -> bool {
     is_about_a_change || is_state || words == ["done"]
 }
 
-/// Whether a sentence claims a change of something that no change names.
+/// Returns whether a sentence claims a change of something that no change names.
 fn names_something_else(sentence: &str, changes: &[Change]) -> bool {
     let is_known = |name: &String| changes.iter().any(|change| change.text.contains(name.as_str()));
     quoted_names(sentence).iter().any(|name| !is_known(name))
@@ -322,7 +322,8 @@ fn claiming_voice(before: &[String], after: &[String]) -> Option<Voice> {
     is_passive_claim.then_some(Voice::Passive)
 }
 
-/// Whether an earlier answer claimed this: it is then repeated. The same kind of change, of the same names.
+/// Returns whether an earlier answer claimed the same kind of change for the same names, so that the sentence
+/// only repeats it.
 fn was_said_before(sentence: &str, kind: ChangeKind, earlier: &[Message]) -> bool {
     let names = quoted_names(sentence);
     earlier.iter().any(|message| {
@@ -369,7 +370,7 @@ fn claimed_number(sentence: &str, kind: ChangeKind) -> Option<usize> {
     })
 }
 
-/// Replaces what stands in quotes, so that its words are not taken for the answer's own.
+/// Replaces quoted text, so that its words do not count as the answer's own.
 fn without_quotes(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut inside = None;

@@ -33,7 +33,7 @@ pub(crate) struct Observation {
     pub(crate) failed: bool,
 }
 
-/// What to do next.
+/// The next action.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Action {
     /// Ask the model. The last time it may call no tools and has to answer.
@@ -53,7 +53,7 @@ pub(crate) enum RequestedCall {
         arguments: Map<String, Value>,
     },
     Verify(VerificationRequest),
-    /// Not executed; the model is told why.
+    /// Not executed; the model gets the reason.
     Refuse {
         name: String,
         why: String,
@@ -178,7 +178,11 @@ impl Conversation {
         }) {
             return Action::Finish(End::Asks { question });
         }
-        let calls: Vec<ToolCall> = reply.calls.into_iter().map(|call| self.normalized(call)).collect();
+        let mut calls: Vec<ToolCall> = Vec::with_capacity(reply.calls.len());
+        for call in reply.calls {
+            let call = self.normalized(call, &calls);
+            calls.push(call);
+        }
         let content = escape_template_marks(&reply.content).into_owned();
         self.messages.push(Message::Assistant { content, calls: calls.clone() });
         self.open = calls;
@@ -194,17 +198,25 @@ impl Conversation {
     }
 
     /// Returns the call in a form that servers accept in the history: with an id that no earlier call has,
-    /// and with arguments that are a JSON object. The result of the call says what was wrong with the
-    /// original.
-    fn normalized(&self, call: ToolCall) -> ToolCall {
+    /// also of those `before` it in its reply, and with arguments that are a JSON object. The result of the
+    /// call says what was wrong with the original.
+    fn normalized(&self, call: ToolCall, before: &[ToolCall]) -> ToolCall {
         let is_object = serde_json::from_str::<Map<String, Value>>(&call.arguments).is_ok();
         let arguments =
             if is_object { escape_template_marks(&call.arguments).into_owned() } else { "{}".to_owned() };
-        let is_taken = self.messages.iter().any(|message| match message {
-            Message::Assistant { calls, .. } => calls.iter().any(|earlier| earlier.id == call.id),
-            Message::User { .. } | Message::Tool { .. } => false,
-        });
-        let id = if is_taken { format!("{}_{}", call.id, self.turns) } else { call.id };
+        let has_id = |calls: &[ToolCall], id: &str| calls.iter().any(|call| call.id == id);
+        let is_taken = |id: &str| {
+            let in_history = self.messages.iter().any(|message| match message {
+                Message::Assistant { calls, .. } => has_id(calls, id),
+                Message::User { .. } | Message::Tool { .. } => false,
+            });
+            in_history || has_id(before, id)
+        };
+        let (mut id, mut number) = (call.id.clone(), self.turns);
+        while is_taken(&id) {
+            id = format!("{}_{number}", call.id);
+            number += 1;
+        }
         ToolCall { id, name: call.name, arguments }
     }
 
@@ -236,7 +248,7 @@ impl Conversation {
         }
     }
 
-    /// Whether a question only says what the user has said. Small models do that.
+    /// Returns whether a question only says what the user has said. Small models do that.
     fn repeats_the_user(&self, question: &str) -> bool {
         let words = |text: &str| -> Vec<String> {
             let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
@@ -271,9 +283,9 @@ enum ParsedCall {
     AskUser(String),
 }
 
-/// Whether a reply was cut off before its calls were complete. A JSON object ends itself, so a call that has
-/// all of its arguments is whole.
-fn has_cut_call(reply: &Reply) -> bool {
+/// Returns whether a reply was cut off before its calls were complete. A JSON object ends itself, so a call
+/// whose arguments parse is complete.
+pub(super) fn has_cut_call(reply: &Reply) -> bool {
     let is_whole = |call: &ToolCall| serde_json::from_str::<Map<String, Value>>(&call.arguments).is_ok();
     match reply.finish {
         Finish::Stop => false,

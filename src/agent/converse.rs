@@ -42,9 +42,10 @@ impl Session<'_> {
         let (mut objected, mut was_cut) = (false, false);
         loop {
             let event = match action {
-                Action::Ask { last } => Event::Replied(
-                    self.ask(conversation.turns() - 1, conversation.messages(), &offer, !last).await?,
-                ),
+                Action::Ask { last } => {
+                    let (turn, messages) = (conversation.turns() - 1, conversation.messages());
+                    Event::Replied(self.ask(turn, messages, &offer, !last, was_cut).await?)
+                }
                 Action::Execute(calls) => {
                     self.live.selected(calls.iter().filter_map(RequestedCall::tool_name).collect());
                     let executed = self.execute_all(calls.clone()).await?;
@@ -226,7 +227,7 @@ fn cut_off(model: String) -> WorkError {
 /// A requested call that is ready to be executed.
 enum ReadyCall {
     Refused(String),
-    /// With what the model is told about it besides the result.
+    /// With a note for the model besides the result.
     Call(Result<PreparedCall, WorkError>, Vec<String>),
     Verify(VerificationRequest),
 }

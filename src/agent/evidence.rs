@@ -2,7 +2,7 @@
 
 use crate::context::escape_template_marks;
 
-/// Shorter quotations occur everywhere.
+/// Minimum length of a quotation: shorter ones match by chance.
 const MIN_CHARS: usize = 3;
 /// The same in scripts that write a word in two characters.
 const MIN_WIDE_CHARS: usize = 2;
@@ -26,7 +26,7 @@ fn is_long_enough(part: &str) -> bool {
     count >= MIN_CHARS || (count >= MIN_WIDE_CHARS && part.chars().all(is_wide))
 }
 
-/// Whether a character is one of Chinese, Japanese or Korean.
+/// Returns whether a character is one of Chinese, Japanese or Korean.
 fn is_wide(letter: char) -> bool {
     matches!(letter, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{ac00}'..='\u{d7af}')
 }

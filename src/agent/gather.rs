@@ -14,7 +14,7 @@ use tracing::warn;
 use super::{WorkError, session::Session};
 use crate::context::Preferences;
 
-/// More preferences than this are not expected to apply to one handoff.
+/// Maximum number of preferences that are read for one handoff.
 const MAX_PREFERENCES: usize = 5_000;
 
 impl Session<'_> {

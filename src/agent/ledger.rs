@@ -29,7 +29,7 @@ impl Lane {
     pub(crate) const BACKGROUND: Self = Self(0);
     /// The work itself.
     pub(crate) const MAIN: Self = Self(1);
-    /// Steps that follow after all concurrent ones have ended.
+    /// Steps that follow the concurrent ones.
     pub(crate) const LAST: Self = Self(u32::MAX);
 
     pub(super) fn number(self) -> u32 {
@@ -74,17 +74,24 @@ pub(crate) struct LedgerSummary {
 }
 
 impl LedgerSummary {
-    /// Returns what an answer says was done, without the trace, which can be long.
-    pub(crate) fn of(answer: &Answer) -> Self {
-        match answer {
-            Answer::Completion(completion) => Self {
-                usage: completion.usage,
-                tasks: completion.tasks.clone(),
-                verifications: completion.verifications.clone(),
-                trace: None,
-            },
-            Answer::Findings(findings) => Self { usage: findings.usage, ..Self::default() },
+    /// Shortens what an answer says was done, more each time: without the trace, which can be long; then also
+    /// without the findings of the verifications; then to the usage alone.
+    pub(crate) fn shorten(answer: &Answer) -> Vec<Self> {
+        let completion = match answer {
+            Answer::Completion(completion) => completion,
+            Answer::Findings(findings) => return vec![Self { usage: findings.usage, ..Self::default() }],
+        };
+        let (usage, tasks, verifications) = (completion.usage, &completion.tasks, &completion.verifications);
+        let with = |verifications| Self { usage, tasks: tasks.clone(), verifications, trace: None };
+        let mut shortened = vec![with(verifications.clone())];
+        if verifications.iter().any(|verification| !verification.findings.is_empty()) {
+            let without = |it: &Verification| Verification { findings: Vec::new(), ..it.clone() };
+            shortened.push(with(verifications.iter().map(without).collect()));
         }
+        if !tasks.is_empty() || !verifications.is_empty() {
+            shortened.push(Self { usage, ..Self::default() });
+        }
+        shortened
     }
 }
 
@@ -126,7 +133,7 @@ impl Ledger {
         }
     }
 
-    /// Says of the last step with a name what came of it.
+    /// Sets the outcome of the last step with this name.
     pub(super) fn describe_last(&self, name: &str, detail: String) {
         let mut entries = self.lock();
         if let Some(last) = entries.steps.iter_mut().rev().find(|entry| entry.step.name == name) {

@@ -37,7 +37,7 @@ impl Session<'_> {
         loop {
             let event = match action {
                 Action::Ask { last } => Event::Replied(
-                    self.ask(conversation.turns() - 1, conversation.messages(), &offer, !last).await?,
+                    self.ask(conversation.turns() - 1, conversation.messages(), &offer, !last, false).await?,
                 ),
                 Action::Execute(calls) => {
                     let calls: Vec<_> = calls.into_iter().map(|call| self.permit_read(call)).collect();

@@ -48,7 +48,7 @@ pub(crate) enum AnswerBody {
         content: String,
         steps: Vec<Step>,
     },
-    /// What a manager decided about the result of a step.
+    /// The decision of a manager on the result of a step.
     Review {
         content: String,
         decision: Box<ReviewDecision>,
@@ -58,7 +58,7 @@ pub(crate) enum AnswerBody {
     Empty,
 }
 
-/// What an analyst found about one task.
+/// The findings of an analyst on one task.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TaskFindings {
     pub(crate) task: ScopeId,
@@ -79,7 +79,7 @@ impl Outcome {
         Self { body, stop: Stop::GoalMet, failure: None, dead_letter: false }
     }
 
-    /// Has a question resumed as the planning of the steps of this task.
+    /// Makes a question resume as the planning of the steps of this task.
     pub(crate) fn about_task(mut self, task_id: ScopeId) -> Self {
         if let AnswerBody::Question { task, .. } = &mut self.body {
             *task = Some(task_id);

@@ -9,9 +9,9 @@ use subjects::{ChatRole, Role, Work};
 use super::{WorkError, session::Session};
 use crate::{context::Recalled, tools::CallError};
 
-/// Of a long request, the beginning is searched for.
+/// A longer request is cut to this size before the search.
 const MAX_QUERY_BYTES: usize = 2 * 1024;
-/// Memories take as much of a request at most.
+/// Maximum size of memories in a request.
 const MAX_RECALLED_BYTES: usize = 8 * 1024;
 
 impl Session<'_> {
@@ -31,7 +31,7 @@ impl Session<'_> {
         }
         let wanted = Search { query, limit: Some(limit) };
         let found = match self.fetch(Some(wanted)).await {
-            // A rule about memories is no reason to leave the request undone.
+            // A rule about memories must not prevent the request.
             Err(WorkError::Call(CallError::Rejected { .. })) => None,
             found => found?,
         };

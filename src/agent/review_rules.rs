@@ -16,7 +16,7 @@ use super::workflow_outputs::{DraftReview, DraftStep};
 const MAX_ADDED_BYTES: usize = 4 * 1_024;
 const MAX_REASONS: usize = 12;
 
-/// What analysts found about the result of a step.
+/// The findings of analysts on the result of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Verified {
     /// There was nothing to verify.
@@ -49,7 +49,7 @@ pub(super) fn decide_without_model(review: &Review) -> Option<ReviewDecision> {
     })
 }
 
-/// Says what a draft lacks. The model is asked once more for it.
+/// Returns what a draft lacks. The model is asked for it once more.
 pub(super) fn check_draft(review: &Review, draft: &DraftReview) -> Result<(), String> {
     let has_question = draft.question.as_ref().is_some_and(|question| !question.trim().is_empty());
     match Decision::from(draft.decision) {

@@ -39,7 +39,13 @@ impl ScopedIds {
         Self { ids: ids.collect() }
     }
 
-    /// Sets the ids that a call of this tool takes. Returns what the model has to be told about it; an error
+    /// Returns the id that the lease fixes, if it does: no call can be about another one.
+    pub(super) fn fixed(&self, id: ScopedId) -> Option<&str> {
+        let known = self.ids.iter().find(|known| known.id == id && known.is_fixed)?;
+        Some(&known.value)
+    }
+
+    /// Sets the ids that a call of this tool takes. Returns a note about it for the model; an error
     /// if the call is about another task, run or job.
     pub(super) fn fill(
         &self,
@@ -125,6 +131,8 @@ mod tests {
         assert!(filled(&fixed, &get, json!({ "task_id": "t-2" })).unwrap_err().contains("task_id t-1 alone"));
         assert_eq!(filled(&fixed, &other, json!({})), Ok((json!({}), 0)));
         assert_eq!(filled(&fixed, &skill, json!({})), Ok((json!({}), 0)));
+        assert_eq!((fixed.fixed(ScopedId::Task), fixed.fixed(ScopedId::Job)), (Some("t-1"), None));
+        assert_eq!(ids(false).fixed(ScopedId::Task), None);
         // Without a lease, what the model says is left to the gateway.
         let named = json!({ "user_id": "eve", "task_id": "t-2" });
         assert_eq!(filled(&ids(false), &create, named.clone()), Ok((named, 0)));

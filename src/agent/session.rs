@@ -21,6 +21,7 @@ use tokio::time::Instant;
 
 use super::{
     AgentResources, Ledger, LivePublisher, WorkContext, WorkError,
+    conversation::has_cut_call,
     ledger::{Lane, StepEnd},
     live::LiveStep,
     scoped_ids::ScopedIds,
@@ -47,14 +48,14 @@ pub(super) struct StructuredRequest<'m> {
     pub(super) hint: Hint,
     pub(super) lane: Lane,
     /// Whether the reply that a replayed handoff got can be used again.
-    pub(super) is_usable: fn(&str) -> bool,
+    pub(super) is_usable: fn(&Reply) -> bool,
 }
 
 /// A question as the journal identifies it.
 struct JournalledQuestion {
     question: Question,
     /// Whether the reply that a replayed handoff got can be used again.
-    is_usable: fn(&str) -> bool,
+    is_usable: fn(&Reply) -> bool,
 }
 
 /// The state of the work on one handoff. Models, tools and analysts are only called through it, so that every
@@ -130,13 +131,15 @@ impl<'a> Session<'a> {
     }
 
     /// Asks the model for its reply in one turn of the conversation. As long as the model's context turns out
-    /// to be shorter than was known, the request is fitted to it and sent again.
+    /// to be shorter than was known, the request is fitted to it and sent again. `was_cut`: the last reply
+    /// was cut off in a call. Another one ends the handoff, so a replay asks again for it.
     pub(super) async fn ask(
         &self,
         turn: u32,
         messages: &[Message],
         offer: &Offer,
         may_call: bool,
+        was_cut: bool,
     ) -> Result<Reply, WorkError> {
         let mut refused: Option<WorkError> = None;
         loop {
@@ -148,7 +151,7 @@ impl<'a> Session<'a> {
                 (Err(too_large), None) => return Err(too_large.into()),
             };
             let sent = fitted.tokens;
-            match self.ask_fitted(turn, fitted, offer, may_call).await {
+            match self.ask_fitted(turn, fitted, offer, may_call, was_cut).await {
                 Err(WorkError::Inference(error)) => {
                     let inference::Error::TooLong { limit, .. } = &error else { return Err(error.into()) };
                     // Where the estimate is too low, a limit above it does not help.
@@ -167,6 +170,7 @@ impl<'a> Session<'a> {
         fitted: Fitted<'_>,
         offer: &Offer,
         may_call: bool,
+        was_cut: bool,
     ) -> Result<Reply, WorkError> {
         let request = Request {
             purpose: Purpose::Turn(turn),
@@ -187,7 +191,8 @@ impl<'a> Session<'a> {
         let step = LiveStep { index, act: Act::Model, name: None };
         let listener = self.live.listener(step, Some(turn));
         let note = describe_omissions(fitted.left_out, fitted.shortened);
-        let question = JournalledQuestion { question: Question::Turn(turn), is_usable: |_| true };
+        let is_usable: fn(&Reply) -> bool = if was_cut { has_no_cut_call } else { |_| true };
+        let question = JournalledQuestion { question: Question::Turn(turn), is_usable };
         self.ask_journalled(step, question, &request, &listener, note).await
     }
 
@@ -238,7 +243,7 @@ impl<'a> Session<'a> {
     ) -> Result<Reply, WorkError> {
         let (JournalledQuestion { question, is_usable }, index) = (question, step.index);
         // The model is not asked and paid again for a reply that is journalled.
-        let known = self.journal.take_reply(&question, |reply| is_usable(&reply.content));
+        let known = self.journal.take_reply(&question, is_usable);
         if let Some(Remembered { value: reply, ms }) = known {
             self.ledger.record_usage(index, &reply);
             let detail = join_notes(note, reply.note.clone());
@@ -347,7 +352,7 @@ impl<'a> Session<'a> {
         Budget { tokens: if has_context_window { tokens } else { usize::MAX } }
     }
 
-    /// Learns how long the model's context is, as far as its server says.
+    /// Reads the context length of the model from its server, if the server reports it.
     async fn learn_context_tokens(&self) {
         if let Some(tokens) = self.resources.inference.context_tokens().await {
             self.context_tokens.store(tokens, Ordering::Relaxed);
@@ -378,6 +383,11 @@ impl inference::Permit for TryPermit<'_> {
             })
         })
     }
+}
+
+/// Returns whether a reply does not end the handoff as the second one that was cut off in a call.
+fn has_no_cut_call(reply: &Reply) -> bool {
+    !has_cut_call(reply)
 }
 
 /// Returns how many tries a model call made.

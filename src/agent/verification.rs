@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use contract::{ToolContract, lease, task};
 use crash::reach;
-use policy::AgentKind;
+use policy::{AgentKind, ScopedId};
 use serde_json::json;
 use subjects::{
     Act, Context, ErrorCode, Failure, Findings, Handoff, HandoffId, Scope, ScopeId, StepOutcome,
@@ -129,6 +129,12 @@ impl Session<'_> {
         let invalid = |_| NotVerified::Because("the task id is not one".to_owned());
         let id: ScopeId = named.trim().parse().map_err(invalid)?;
         let is_given = self.handoff.context.task.as_ref().is_some_and(|task| task.id == id);
+        if let Some(own) = self.scoped_ids.fixed(ScopedId::Task)
+            && !is_given
+            && own != id.as_str()
+        {
+            return Err(NotVerified::Because(format!("this is about task_id {own} alone; name that one")));
+        }
         if is_given || !self.catalogue.has(task::Get::NAME) {
             return Ok(id);
         }
@@ -140,6 +146,8 @@ impl Session<'_> {
                 let found = found.parse::<task::Task>().ok();
                 Ok(found.and_then(|task| task.task_id.parse().ok()).unwrap_or(id))
             }
+            // Not called, for what the model wrote.
+            Err(WorkError::ToolFailed { why, .. }) => Err(NotVerified::Because(why)),
             Err(error) => Err(NotVerified::CallFailed(error)),
         }
     }
@@ -213,7 +221,7 @@ impl Session<'_> {
         self.resources.analysts.verify(handoff, lease.as_deref(), &traceparent).await
     }
 
-    /// Has the gateway issue a lease for the analyst: the same user, the one task. `None` if this handoff has
+    /// Requests a lease for the analyst: the same user, the one task. `None` if this handoff has
     /// no lease itself and the gateway issues none; the analyst then works with what the handoff contains.
     /// The key makes every attempt get the same lease.
     async fn issue_analyst_lease(&self, handoff: &Handoff) -> Result<Option<String>, analysts::Error> {

@@ -11,7 +11,7 @@ use super::ask_structured::StructuredOutput;
 
 const MAX_NAME_CHARS: usize = 60;
 const MAX_TEXT_CHARS: usize = 1_000;
-/// Engines that turn a schema into a grammar refuse longer repetitions.
+/// Engines that turn a schema into a grammar reject higher repetition counts.
 const MAX_FILE_CHARS: usize = 2_000;
 
 /// All files that a job left are kept if its step names none: later steps need them.

@@ -50,7 +50,7 @@ pub struct Cli {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
 pub enum Command {
-    /// Take handoffs until told to stop. The default command.
+    /// Take handoffs until a signal stops it. The default command.
     Run,
     /// Check configuration, bundle, NATS, streams, model and gateway, then exit.
     Check,

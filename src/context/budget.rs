@@ -8,7 +8,7 @@ use super::note_text;
 
 /// Tokens that a message costs beyond its text, for its role and framing.
 const TOKENS_PER_MESSAGE: usize = 4;
-/// What remains of a tool result that is shortened.
+/// Length of a shortened tool result.
 const SHORTENED_CHARS: usize = 400;
 const SHORTENED_MARK: &str = "\n[cut: there was no room for the rest]";
 

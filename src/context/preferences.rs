@@ -94,8 +94,8 @@ impl Preferences {
     }
 }
 
-/// Whether an entry applies to the scope. Without an id it applies to any user, project or task, but to no
-/// group.
+/// Returns whether an entry applies to the scope. Without an id it applies to any user, project or task, but
+/// not to a group.
 fn applies(scope: &Scope, entry: &Entry) -> bool {
     let id = entry.scope_id.as_deref();
     let is = |own: &Option<ScopeId>| own.as_ref().is_some_and(|own| id.is_none_or(|id| own.as_str() == id));

@@ -62,7 +62,7 @@ pub(crate) fn sanitize_message(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped.collect::<Vec<_>>().join("\n"))
 }
 
-/// Whether a line looks like the heading of a layer, at any level.
+/// Returns whether a line looks like the heading of a layer, at any level.
 fn is_heading(line: &str) -> bool {
     let line = line.trim_start();
     let title = line.trim_start_matches('#');
@@ -109,7 +109,7 @@ pub(super) fn push_field(out: &mut String, name: &str, value: &str) {
     }
 }
 
-/// Whether any byte matches. Works on bytes in chunks, without decoding, since every text passes through it.
+/// Returns whether any byte matches. Works on chunks of bytes without decoding: every text passes through it.
 fn has_any(text: &str, wanted: impl Fn(u8) -> bool) -> bool {
     text.as_bytes().chunks(256).any(|chunk| chunk.iter().fold(false, |found, byte| found | wanted(*byte)))
 }

@@ -29,7 +29,7 @@ struct Advisory {
 
 #[derive(Debug, thiserror::Error)]
 enum Error {
-    #[error("looking up the advisory consumer")]
+    #[error("reading the advisory consumer")]
     Consumer(#[from] ConsumerError),
     #[error("pulling advisories")]
     Pull(#[source] Box<dyn std::error::Error + Send + Sync>),

@@ -207,7 +207,7 @@ impl OwnedHandoff<'_> {
     }
 
     /// Stores the answer and sends its copy. An answer that exceeds the server's payload limit is replaced by
-    /// a failure.
+    /// a failure, which says as much of what was done as fits.
     async fn commit(&self, answer: &Answer, outcome: Outcome) -> Result<Verdict, Error> {
         let mut after = match self.journal.close().await {
             Ok(after) => after,
@@ -216,6 +216,7 @@ impl OwnedHandoff<'_> {
         reach(Point::BeforeAnswer).await;
         let (storage, kind, encoding) = (&self.runner.storage, self.delivery.kind, self.admitted.encoding);
         let mut short = None;
+        let mut summaries: Option<std::vec::IntoIter<LedgerSummary>> = None;
         let stored = loop {
             match reply::commit(storage, kind, short.as_ref().unwrap_or(answer), encoding, after).await {
                 Ok(Committed::Ours(stored)) => break stored,
@@ -223,11 +224,14 @@ impl OwnedHandoff<'_> {
                     Ok(now) => after = now,
                     Err(loss) => return Box::pin(self.settle_lost(loss)).await,
                 },
-                Err(reply::Error::Publish(PublishError::TooLarge)) if short.is_none() => {
+                Err(error @ reply::Error::Publish(PublishError::TooLarge)) => {
                     // Another attempt would produce an answer of the same size at the same cost.
+                    let summaries =
+                        summaries.get_or_insert_with(|| LedgerSummary::shorten(answer).into_iter());
+                    let Some(summary) = summaries.next() else { return Err(error.into()) };
                     let why = "the answer is larger than the server takes (max_payload)";
                     let failure = Failure::new(ErrorCode::Internal, why);
-                    short = Some(self.run().failure(failure, Stop::Budget, LedgerSummary::of(answer)));
+                    short = Some(self.run().failure(failure, Stop::Budget, summary));
                 }
                 Err(error) => return Err(error.into()),
             }

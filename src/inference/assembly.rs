@@ -1,7 +1,7 @@
 //! Assembles a reply from the fragments of a stream. Servers that claim compatibility omit different fields,
 //! so missing fields are made up for where possible, and only needed ones are required.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 use subjects::ToolCall;
 
 use super::{Finish, Tokens, steps};
@@ -49,14 +49,20 @@ pub(super) struct Assembly {
     /// The server's index of each call, to which fragments refer.
     numbers: Vec<u64>,
     finish: Option<Finish>,
+    /// Whether no part of the reply came after the finish reason.
+    ends_with_finish: bool,
     /// Whether the last event was one that servers send after the reply alone.
     has_ended: bool,
     tokens: Option<Tokens>,
+    /// How many events reported the usage.
+    usage_reports: u32,
+    /// The last call whose name came again, without arguments, after all of its arguments.
+    repeated: Option<usize>,
     bytes: usize,
     max_bytes: usize,
 }
 
-/// What a fragment added to the reply.
+/// The parts that a fragment added to the reply.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Pushed {
     /// The number of bytes appended to the content.
@@ -87,8 +93,11 @@ impl Assembly {
             calls: Vec::new(),
             numbers: Vec::new(),
             finish: None,
+            ends_with_finish: false,
             has_ended: false,
             tokens: None,
+            usage_reports: 0,
+            repeated: None,
             bytes: 0,
             max_bytes,
         }
@@ -96,6 +105,12 @@ impl Assembly {
 
     pub(super) fn content(&self) -> &str {
         &self.content
+    }
+
+    /// Returns whether all of the reply is there: it says something, and has ended with a finish reason. Only
+    /// its usage may follow.
+    pub(super) fn is_complete(&self) -> bool {
+        self.ends_with_finish && !(self.content.is_empty() && self.calls.is_empty())
     }
 
     /// Adds one event of the stream, or a whole reply from a server that does not stream. Returns the error
@@ -107,6 +122,7 @@ impl Assembly {
         }
         let usage = chunk.get("usage").filter(|usage| usage.is_object());
         if let Some(usage) = usage {
+            self.usage_reports = self.usage_reports.saturating_add(1);
             let count = |name: &str| usage.get(name).and_then(Value::as_u64).unwrap_or(0);
             let cached = usage.pointer("/prompt_tokens_details/cached_tokens").and_then(Value::as_u64);
             self.tokens = Some(Tokens {
@@ -135,7 +151,7 @@ impl Assembly {
             full |= self.push_text(text);
         }
         for fragment in part.get("tool_calls").and_then(Value::as_array).into_iter().flatten() {
-            full |= self.push_call(fragment);
+            full |= self.push_call(fragment, is_document);
         }
         if full {
             self.finish = Some(Finish::CutShort);
@@ -150,6 +166,7 @@ impl Assembly {
         let has_more = self.bytes > bytes_before
             || finish.is_some()
             || REASONING_FIELDS.iter().any(|name| has_text(part, name));
+        self.ends_with_finish = finish.is_some() || (self.ends_with_finish && added == 0 && !has_more);
         Ok(match (added, has_more) {
             (0, true) => Pushed::Other,
             (0, false) => Pushed::Empty,
@@ -167,8 +184,9 @@ impl Assembly {
         !fits
     }
 
-    /// Adds a fragment of a call. Returns whether a limit was exceeded.
-    fn push_call(&mut self, fragment: &Value) -> bool {
+    /// Adds a fragment of a call; each one of a document is a call of its own. Returns whether a limit was
+    /// exceeded.
+    fn push_call(&mut self, fragment: &Value, is_document: bool) -> bool {
         let text = |value: Option<&Value>| match value {
             Some(Value::String(text)) => text.clone(),
             // Some servers send the arguments as a JSON object instead of its text.
@@ -185,15 +203,28 @@ impl Assembly {
         }
         let number = fragment.get("index").and_then(Value::as_u64);
         let known = match number {
+            _ if is_document => None,
             // Some servers give all calls the index 0 and distinguish them by id only.
             Some(number) => self.numbers.iter().rposition(|known| *known == number).filter(|position| {
                 id.is_empty() || self.calls.get(*position).is_some_and(|call| call.id == id)
             }),
             // Without an index, a new id or a name begins a call and everything else continues the last one.
             None if id.is_empty() && name.is_empty() => self.calls.len().checked_sub(1),
-            None => self.calls.iter().position(|call| !id.is_empty() && call.id == id),
+            None => self.calls.iter().rposition(|call| !id.is_empty() && call.id == id),
         };
-        match known.and_then(|position| self.calls.get_mut(position)) {
+        let was_repeated = known.is_some() && self.repeated == known && !arguments.trim().is_empty();
+        let position = known;
+        let known = known.and_then(|position| self.calls.get_mut(position));
+        if let Some(call) = &known
+            && call.name == name
+            && arguments.trim().is_empty()
+            && is_whole(call)
+        {
+            // The end of this call, or the beginning of another one of the same tool: what follows tells.
+            self.repeated = position;
+            return false;
+        }
+        match known.filter(|call| !was_repeated && !begins_another(call, &name, &arguments)) {
             Some(call) => {
                 // A name is sent whole, and some servers repeat it; arguments are sent in pieces.
                 if call.name.is_empty() {
@@ -203,6 +234,10 @@ impl Assembly {
                 false
             }
             None => {
+                let name = match self.repeated.take().and_then(|position| self.calls.get(position)) {
+                    Some(call) if was_repeated && name.is_empty() => call.name.clone(),
+                    Some(_) | None => name,
+                };
                 let position = self.calls.len();
                 let id = if id.is_empty() { format!("call_{position}") } else { id };
                 self.numbers.push(number.unwrap_or(u64::MAX - position as u64));
@@ -212,10 +247,10 @@ impl Assembly {
         }
     }
 
-    /// Notes that the server ended the stream itself. Some servers send no finish reason, and the usage
-    /// beside the last choice.
+    /// Records that the server ended the stream itself. Some servers send no finish reason, and the usage
+    /// beside the last choice. Of those that report it in every event, an aborted reply looks the same.
     pub(super) fn note_end(&mut self) {
-        self.has_ended |= self.tokens.is_some();
+        self.has_ended |= self.usage_reports == 1;
     }
 
     /// Returns the reply, or `None` if the stream ended before the reply was complete.
@@ -245,6 +280,22 @@ fn read_finish_reason(reason: &str) -> Result<Finish, String> {
     } else {
         Err(format!("the server ended the reply with the finish_reason `{reason}`"))
     }
+}
+
+/// Returns whether a fragment with this name and these arguments begins another call than the one that its
+/// index or id refers to. Some servers give all calls the same, and send each of them whole; others repeat
+/// the name in each fragment of one call.
+fn begins_another(known: &ToolCall, name: &str, arguments: &str) -> bool {
+    if name.is_empty() || known.name.is_empty() {
+        return false;
+    }
+    known.name != name || (!arguments.trim().is_empty() && is_whole(known))
+}
+
+/// Returns whether a call has all of its arguments.
+fn is_whole(call: &ToolCall) -> bool {
+    let arguments = call.arguments.trim_end();
+    arguments.ends_with('}') && serde_json::from_str::<Map<String, Value>>(arguments).is_ok()
 }
 
 fn has_text(part: &Value, name: &str) -> bool {

@@ -1,6 +1,6 @@
 //! Recognises that a server rejected a request because it is longer than the model's context.
 
-/// Words that servers use for it.
+/// Words by which servers report an exceeded context.
 const SIGNS: [&str; 11] = [
     "context size",
     "context length",
@@ -14,7 +14,7 @@ const SIGNS: [&str; 11] = [
     "input token count",
     "reduce the length",
 ];
-/// What stands before the limit, and how far from it the number may be.
+/// Words before the limit, and the maximum distance of the number from them.
 const BEFORE_LIMIT: [&str; 8] = [
     "maximum context length",
     "maximum model length",
@@ -26,10 +26,10 @@ const BEFORE_LIMIT: [&str; 8] = [
     "tokens allowed",
 ];
 const MAX_DISTANCE: usize = 16;
-/// No model that people use has less; a smaller number is something else.
+/// Minimum context length of models in use; a smaller number means something else.
 const MIN_LIMIT: usize = 1_024;
 
-/// Whether the server says that the request is too long.
+/// Returns whether the server says that the request is too long.
 pub(super) fn says_too_long(text: &str) -> bool {
     let lower = text.to_lowercase();
     SIGNS.iter().any(|sign| lower.contains(sign))

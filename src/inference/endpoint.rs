@@ -52,7 +52,7 @@ pub(crate) struct Endpoint {
     learned: LearnedModels,
 }
 
-/// What is the same for all servers.
+/// Settings shared by all servers.
 #[derive(Clone, Debug)]
 pub(crate) struct EndpointOptions {
     /// Time limit for the next content of a stream.
@@ -301,7 +301,7 @@ impl Endpoint {
     }
 }
 
-/// Whether a rejection may be about tools or their schemas.
+/// Returns whether a rejection may be about tools or their schemas.
 fn is_about_tools(why: &str) -> bool {
     const SIGNS: [&str; 9] = [
         "schema",
@@ -328,7 +328,7 @@ fn without_field(field: &str) -> String {
     format!("the server refuses `{field}`, so it is left out")
 }
 
-/// What trying the tools one by one has shown.
+/// The result of trying the tools one by one.
 enum Trials {
     /// A request without tools is refused too, for this reason.
     NoneAccepted(String),

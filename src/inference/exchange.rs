@@ -1,5 +1,7 @@
 //! Sends one request in one way, and asks again once if the reply cannot be used.
 
+use std::time::Duration;
+
 use tokio::time::{Instant, timeout_at};
 
 use super::{
@@ -14,6 +16,8 @@ use super::{
 };
 use crate::context::estimate_tokens;
 
+/// Longest wait for what follows a reply that is complete, such as its usage.
+const TRAILER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Asks again after a reply without text and calls.
 const EMPTY: &str = "That reply was empty. Answer, or call a tool.";
 const CUT_OFF: &str = "That was cut off before it was complete. Be brief: answer, or call a tool, at once.";
@@ -134,9 +138,16 @@ impl Endpoint {
         let mut assembly = Assembly::new(self.options.max_bytes);
         let mut heard_at = Instant::now();
         loop {
-            let event = timeout_at(heard_at + silence, events.next()).await;
-            let event = event.unwrap_or_else(|_| Some(Err(silence_fault(silence))));
-            let Some(event) = event.transpose()? else { break };
+            let is_complete = assembly.is_complete();
+            let longest = if is_complete { silence.min(TRAILER_TIMEOUT) } else { silence };
+            let event = match timeout_at(heard_at + longest, events.next()).await {
+                Ok(Some(Ok(event))) => event,
+                Ok(None) => break,
+                // All of the reply is there: what is lost after it is not worth another one.
+                Ok(Some(Err(_))) | Err(_) if is_complete => break,
+                Ok(Some(Err(fault))) => return Err(fault),
+                Err(_) => return Err(silence_fault(silence)),
+            };
             match assembly.push(&event).map_err(|why| stream_fault(&why))? {
                 Pushed::Text(added) => {
                     heard_at = Instant::now();

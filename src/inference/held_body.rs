@@ -1,4 +1,4 @@
-//! A request body that is held back until the connection stands and its sender may still send it.
+//! A request body that is held back until the connection is established and its sender may still send it.
 //!
 //! Connecting can take seconds. A process that was frozen meanwhile may have lost its handoff to another one,
 //! and a server works on a request, and charges for it, once it has its body.
@@ -40,7 +40,7 @@ impl Hold {
         }
     }
 
-    /// Lets the body be sent.
+    /// Releases the body.
     pub(super) fn release(self) {
         // A request that ended meanwhile has no use for it.
         let _ended = self.release.send(());

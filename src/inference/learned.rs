@@ -24,18 +24,18 @@ pub(super) struct LearnedModels(tokio::sync::Mutex<HashMap<String, Entry>>);
 #[derive(Debug)]
 struct Entry {
     learned: Arc<Learned>,
-    /// What the server said; `None` if it could not be asked.
+    /// The properties that the server reported; `None` if it could not be queried.
     facts: Option<ServerFacts>,
     ask_at: Instant,
 }
 
-/// What a server said of a model.
+/// The properties of a model that its server reported.
 #[derive(Clone, Debug)]
 pub(super) enum Told {
     All(ServerFacts),
     /// A part of what it could say; the rest could not be read now.
     Some(ServerFacts),
-    /// It could not be asked.
+    /// The server could not be queried.
     Nothing,
 }
 
@@ -92,7 +92,7 @@ struct State {
     adaptation: Adaptation,
 }
 
-/// What is left out of requests because the server refuses it.
+/// The parts of requests that are omitted because the server rejects them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Adaptation {
     /// Tools whose schemas the server refuses.
@@ -119,7 +119,7 @@ impl Learned {
         self.lock().adaptation.clone()
     }
 
-    /// From now on the model is asked for typed steps, unless the configuration wants another mode.
+    /// Asks the model for typed steps from now on, unless the configuration sets another mode.
     pub(super) fn use_typed_steps(&self, configured: Option<ToolMode>) {
         if configured.is_none() {
             self.lock().profile.tool_mode = Some(ToolMode::Typed);
@@ -147,7 +147,7 @@ impl Learned {
         }
     }
 
-    /// Leaves out a field from now on.
+    /// Omits a field from now on.
     pub(super) fn leave_out(&self, field: &'static str) {
         let fields = &mut self.lock().adaptation.fields;
         if !fields.contains(&field) {

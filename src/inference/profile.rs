@@ -6,13 +6,13 @@ use crate::config::{Profile, ToolMode};
 
 /// Models up to this size do better with typed steps.
 const SMALL: u64 = 20_000_000_000;
-/// Room for one step of a small model: it should write no essays, and must not write for ever.
+/// Token limit of one step of a small model: it should be short, and the model may never stop by itself.
 const TYPED_MAX_TOKENS: u32 = 640;
 
 /// Models that are known to call tools well, whatever their size.
 const NATIVE: [&str; 6] = ["gpt-*", "chatgpt-*", "o3*", "o4*", "claude*", "gemini*"];
 
-/// What a server says of a model, as far as it does.
+/// The properties that a server reports about a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServerFacts {
     /// Tokens of one request and its reply.
@@ -53,7 +53,7 @@ impl Profile {
     }
 }
 
-/// Whether a name matches a pattern in which `*` stands for any text; case does not matter.
+/// Returns whether a name matches a pattern in which `*` stands for any text; case does not matter.
 fn matches(pattern: &str, name: &str) -> bool {
     let (pattern, name) = (pattern.to_lowercase(), name.to_lowercase());
     let parts: Vec<&str> = pattern.split('*').collect();

@@ -41,8 +41,8 @@ pub(crate) struct Request<'m> {
     /// Whether the handoff asks for no temperature, so that the model's profile may have another one.
     pub(crate) is_default_temperature: bool,
     pub(crate) max_tokens: Option<u32>,
-    /// How long models may take for it in all. Waiting for a server that is away is not counted. Not part of
-    /// what is asked.
+    /// How long models may take for it in all. Waiting for a server that is away, or for the permit, is not
+    /// counted. Not part of what is asked.
     pub(crate) time_limit: Option<Duration>,
     pub(crate) hint: Hint,
     /// The lease under which an external provider is asked. Not part of what is asked.
@@ -90,7 +90,7 @@ impl Request<'_> {
     }
 }
 
-/// What a request is for.
+/// The purpose of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub(crate) enum Purpose {
     /// A turn of the conversation, counted from 0.
@@ -179,7 +179,7 @@ pub(crate) enum Error {
     NotRecorded(String),
 }
 
-/// What a transient fault says about the server.
+/// The scope of a transient fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FaultKind {
     /// No response arrived, so the server is unavailable for all requests. Waiting may help.
@@ -193,7 +193,7 @@ pub(super) enum FaultKind {
 }
 
 impl FaultKind {
-    /// Whether other requests would fail too.
+    /// Returns whether other requests would fail too.
     pub(super) fn is_outage(self) -> bool {
         match self {
             Self::Unreachable | Self::Outage => true,

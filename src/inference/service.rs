@@ -13,6 +13,7 @@ use super::{
     assembly::FILTERED,
     request::{Fault, FaultKind},
     spans,
+    time_limit::{CountedPermit, TimeLimit},
     transport::request_fault,
 };
 use crate::{
@@ -127,7 +128,7 @@ impl Inference {
             waits: None,
             patient_until: None,
             waiting: None,
-            time_left: request.time_limit,
+            time: TimeLimit::new(request.time_limit),
         };
         let is_trial = self.breaker.is_half_open();
         loop {
@@ -159,7 +160,7 @@ impl Inference {
         let none = "no local model is configured and no external provider is allowed";
         let mut last = (Error::NoRoute(none.to_owned()), None);
         for route in routes {
-            if asking.tried > 0 && asking.time_left.is_some_and(|left| left.is_zero()) {
+            if asking.tried > 0 && asking.time.is_over() {
                 break;
             }
             let model = route.endpoint.label(request.hint);
@@ -200,7 +201,7 @@ impl Inference {
         let mut is_expired = false;
         loop {
             asking.permit.acquire().await;
-            if asking.time_left.is_some_and(|left| left.is_zero()) {
+            if asking.time.is_over() {
                 return Err(over_time(request));
             }
             asking.tried += 1;
@@ -210,8 +211,9 @@ impl Inference {
             let permit = asking.permit;
             let asked = match lease_for(route, permit, is_expired).await {
                 Ok(lease) => {
-                    let request = Request { lease, permit: Some(permit), ..request.clone() };
-                    asking.within_limit(endpoint.ask(&request, listener)).await
+                    let permit = CountedPermit::new(permit);
+                    let request = Request { lease, permit: Some(&permit), ..request.clone() };
+                    asking.time.within(&permit, endpoint.ask(&request, listener)).await
                 }
                 Err(fault) => Some(Err(fault)),
             };
@@ -284,8 +286,8 @@ impl Inference {
         }
     }
 
-    /// Whether replies cost time or money and so are worth keeping. The offline model gives the same reply
-    /// again at once.
+    /// Returns whether replies cost time or money and so are worth keeping. The offline model repeats its
+    /// replies at once.
     pub(crate) fn has_cost(&self) -> bool {
         !matches!(self.backend, Backend::Offline(_))
     }
@@ -301,7 +303,7 @@ impl Inference {
         }
     }
 
-    /// Whether requests must fit into a context window.
+    /// Returns whether requests must fit into a context window.
     pub(crate) fn has_context_window(&self) -> bool {
         match &self.backend {
             Backend::Offline(_) => false,
@@ -327,7 +329,7 @@ impl Inference {
         }
     }
 
-    /// Whether this route is required for all handoffs. If a local model is configured, an unavailable
+    /// Returns whether all handoffs require this route. If a local model is configured, an unavailable
     /// external provider is no outage: only the handoffs that prefer it are affected.
     fn is_required(&self, route: &Route) -> bool {
         route.provider == LOCAL || self.has_no_local()
@@ -366,23 +368,11 @@ struct AskState<'a> {
     waits: Option<RetryDelays>,
     patient_until: Option<Instant>,
     waiting: Option<WaitingGuard<Health>>,
-    /// What is left of the time that models may take.
-    time_left: Option<Duration>,
+    /// The rest of the time budget of models.
+    time: TimeLimit,
 }
 
-impl AskState<'_> {
-    /// Awaits the reply of a model and counts the time. Returns `None` if none is left.
-    async fn within_limit<T>(&mut self, asking: impl Future<Output = T>) -> Option<T> {
-        let Some(left) = self.time_left else { return Some(asking.await) };
-        let started = Instant::now();
-        let asked = tokio::time::timeout(left, asking).await.ok();
-        let left = if asked.is_some() { left.saturating_sub(started.elapsed()) } else { Duration::ZERO };
-        self.time_left = Some(left);
-        asked
-    }
-}
-
-/// What it means that a model took too long for one request: nothing for others.
+/// Classifies a timeout of one request, which does not affect other requests.
 fn over_time(request: &Request<'_>) -> Fault {
     let limit = request.time_limit.unwrap_or_default();
     request_fault(&format!("no answer within {}", humantime::format_duration(limit)))

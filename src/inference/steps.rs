@@ -154,7 +154,7 @@ fn failures_in_a_row(messages: &[Message]) -> usize {
     results.take_while(|content| content.starts_with("Error: ")).count()
 }
 
-/// Whether a call has changed something. What was begun is then finished or reported, without a question.
+/// Returns whether a call has changed something. The turn is then finished or reported without a question.
 fn has_changed(request: &Request<'_>) -> bool {
     since_asked(request.messages).iter().any(|message| match message {
         Message::Tool { name, content, .. } => {
@@ -273,13 +273,13 @@ pub(super) fn first_object(text: &str) -> Option<Map<String, Value>> {
     None
 }
 
-/// Whether a text says something, and not in the form of data.
+/// Returns whether a text says something, and not in the form of data.
 pub(super) fn is_prose(content: &str) -> bool {
     let said = after_thoughts(content).trim_start();
     !says_nothing(content) && !said.starts_with(['{', '[', '<'])
 }
 
-/// Whether a reply is empty, but for thoughts.
+/// Returns whether a reply is empty, but for thoughts.
 pub(super) fn says_nothing(content: &str) -> bool {
     let said = after_thoughts(content).trim();
     said.is_empty() || said.starts_with("<think>")
@@ -293,12 +293,12 @@ fn only_object(text: &str) -> Option<Map<String, Value>> {
     serde_json::from_str(inner).ok()
 }
 
-/// Whether a text is one JSON object and nothing else.
+/// Returns whether a text is one JSON object and nothing else.
 pub(super) fn is_object(content: &str) -> bool {
     only_object(after_thoughts(content)).is_some()
 }
 
-/// Whether a text is the beginning of a JSON object and ends before the object does.
+/// Returns whether a text is the beginning of a JSON object and ends before the object does.
 pub(super) fn is_unclosed(content: &str) -> bool {
     let said = after_thoughts(content).trim_start();
     said.starts_with('{') && serde_json::from_str::<IgnoredAny>(said).is_err_and(|error| error.is_eof())

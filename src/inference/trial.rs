@@ -19,7 +19,7 @@ use crate::{
     context::{Layers, Preamble},
 };
 
-/// Room for a short answer.
+/// Token limit of a short answer.
 const MAX_TOKENS: u32 = 200;
 /// Longest wait for one reply. Small models on a busy machine are slow.
 const MAX_WAIT: Duration = Duration::from_secs(60);

@@ -34,7 +34,7 @@ pub(super) struct Style<'a> {
     pub(super) schema_mode: SchemaMode,
     /// Limits and tool mode of the model.
     pub(super) profile: &'a Profile,
-    /// What the server refused, and is left out.
+    /// The parts that the server rejected, which are omitted.
     pub(super) left_out: &'a Adaptation,
     /// Sent after the messages, to ask again.
     pub(super) repair: Option<Repair<'a>>,
@@ -80,7 +80,7 @@ impl Style<'_> {
     }
 }
 
-/// Whether the model is asked for a typed step instead of native calls.
+/// Returns whether the model is asked for a typed step instead of native calls.
 pub(super) fn is_typed(request: &Request<'_>, profile: &Profile) -> bool {
     profile.tool_mode == Some(ToolMode::Typed)
         && request.output_schema.is_none()
@@ -95,7 +95,7 @@ pub(super) enum SchemaMode {
     Bounded,
     /// In OpenAI's strict mode, without maximum lengths.
     Unbounded,
-    /// Not at all, for a server that does not support schemas.
+    /// The schema is not sent, for a server that does not support schemas.
     Omitted,
 }
 

@@ -34,7 +34,7 @@ const MAX_TRIES: u32 = 16;
 /// Bytes of the request that a claim holds, for people who look at the journal.
 const MAX_REQUEST_BYTES: usize = 400;
 
-/// What is claimed, by which instance and with which delivery.
+/// A claim: the handoff, the instance and the delivery.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claimant<'a> {
     pub(crate) kind: Kind,
@@ -75,11 +75,11 @@ pub(crate) enum Claim {
     },
     /// Its id belongs to a handoff of another user or project.
     ScopeMismatch,
-    /// It replays a handoff that is still running.
+    /// The handoff replays one that is still running.
     ReplayStillRunning {
         of: HandoffId,
     },
-    /// It replays a handoff of another user or project.
+    /// The handoff replays one of another user or project.
     ReplayScopeMismatch {
         of: HandoffId,
     },
@@ -95,7 +95,7 @@ struct Entries {
     sequence: u64,
 }
 
-/// What the stream holds for a handoff.
+/// The messages that the stream holds for a handoff.
 enum StoredRun {
     Nothing,
     Answer,

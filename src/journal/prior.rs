@@ -27,9 +27,9 @@ const KEY_BYTES: usize = 16;
 /// A call that an attempt is about to make.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Making<'a> {
-    /// The first of the handoffs that replay each other. Its journal may be lost, so its keys are made anew.
+    /// The first of the handoffs that replay each other. Its journal may be lost; its keys are the same.
     pub(super) origin: HandoffId,
-    /// Names the claim: no other has the same, also if a lost journal counts attempts anew.
+    /// Identifies the claim uniquely, even if a lost journal restarts the count of attempts.
     pub(super) claim: Uuid,
     pub(super) tool: &'a str,
     pub(super) arguments_hash: &'a str,

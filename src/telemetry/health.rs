@@ -97,7 +97,7 @@ impl Health {
         self.changes.subscribe()
     }
 
-    /// Returns whether the instance has started and was not told to stop.
+    /// Returns whether the instance has started and is not stopping.
     pub(crate) fn is_serving(&self) -> bool {
         let blockers = lock(&self.blockers);
         !blockers.contains_key(&Blocker::Starting) && !blockers.contains_key(&Blocker::Draining)

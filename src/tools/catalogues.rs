@@ -13,7 +13,7 @@ use super::{Allowlist, Catalogue, ToolInfo};
 
 /// A catalogue is fetched again after this time.
 const TTL: Duration = Duration::from_secs(30);
-/// From this number on, stale catalogues are dropped.
+/// Stale catalogues are dropped when there are this many.
 const MAX_AUDIENCES: usize = 4096;
 
 /// For whom the gateway lists tools, which depends on the user, the tools and the memory profile of a lease.
@@ -43,7 +43,7 @@ struct State {
     distinct: Vec<Weak<Catalogue>>,
 }
 
-/// What is known for an audience.
+/// The cached catalogue of an audience.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
     /// Held while a caller fetches the catalogue.

@@ -20,7 +20,7 @@ pub(crate) enum NotIssued {
 }
 
 impl Tools {
-    /// Revokes the lease of an answered handoff, so that it is of no use to anybody. A lease that was not
+    /// Revokes the lease of an answered handoff, so that it cannot be used any more. A lease that was not
     /// issued for one handoff may be in use for another.
     pub(crate) async fn give_back(&self, held: &HeldLease) {
         let Some(client) = self.client.as_ref().filter(|_| held.lease.handoff_id.is_some()) else { return };

@@ -14,7 +14,7 @@ const ALIAS_WEIGHT: f64 = 0.5;
 const HINT_WEIGHT: f64 = 0.25;
 /// The weight of words in addresses, file names and identifiers, which seldom say what is asked.
 const IDENTIFIER_WEIGHT: f64 = 0.5;
-/// Of a long goal both ends are read, since the request stands before or after pasted text.
+/// Both ends of a long goal are read, since the request may precede or follow pasted text.
 const MAX_BYTES_AT_EACH_END: usize = 2048;
 /// Maximum number of tools for a goal that matches none.
 const MAX_TOOLS_WITHOUT_MATCH: usize = 4;

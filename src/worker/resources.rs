@@ -42,7 +42,7 @@ pub(super) struct ResourceInputs<'a> {
     pub(super) shared: SharedParts<'a>,
 }
 
-/// What the parts of a worker share.
+/// State shared by the parts of a worker.
 pub(super) struct SharedParts<'a> {
     pub(super) health: &'a Arc<Health>,
     pub(super) metrics: &'a Arc<Metrics>,

@@ -1,6 +1,7 @@
 //! Leases from the handoff to the gateway: worker, gateway and analyst as one system (P21, P22, W6).
 
 mod earlier_attempts;
+mod other_tasks;
 mod outage;
 
 use std::fs;
@@ -261,7 +262,7 @@ async fn one_analyst_verifies_for_two_users_at_the_same_time() {
 
 /// Evidence that is not in the material is asked for again, and does not count.
 #[tokio::test]
-async fn invented_evidence_is_no_verdict() {
+async fn verdict_with_invented_evidence_is_rejected() {
     let stage = Stage::start().await;
     let task = stage.task("ada", "the build works").await;
     stage.call("artifact.put", json!({ "task_id": task, "path": "log.txt", "content": "step 1 of 3" })).await;

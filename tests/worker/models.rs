@@ -121,7 +121,7 @@ async fn typed_question_is_asked() {
 }
 
 #[tokio::test]
-async fn step_that_is_none_is_asked_for_again() {
+async fn invalid_step_is_asked_for_again() {
     let stage = Stage::typed([json!({ "plan": "first I" }), json!({ "answer": "Nothing to do." })]).await;
     let answer = stage.ask("Hello").await;
     assert_eq!(content(&answer), "Nothing to do.");
@@ -275,7 +275,7 @@ async fn question_that_claims_a_change_says_what_was_done() {
 
 /// An example of a call is an answer, not a call.
 #[tokio::test]
-async fn quoted_call_is_left_alone() {
+async fn quoted_call_is_not_executed() {
     let example = "You would write {\"name\": \"db.task.create\", \"arguments\": {}}. I did nothing.";
     let stage = Stage::native([Script::say(example)]).await;
     assert_eq!(content(&stage.ask("Show me a call, do not make it").await), example);

@@ -22,7 +22,7 @@ fn refused(settings: &WorkerBuilder) -> String {
 
 /// `create` creates what is missing as the contract defines it, and `verify` accepts it.
 #[tokio::test]
-async fn verify_accepts_what_create_created() {
+async fn verify_accepts_streams_that_create_made() {
     let nats = Nats::start();
     drop(Worker::manager(&nats).start().await);
     drop(Worker::analyst(&nats).start().await);
@@ -37,7 +37,7 @@ async fn verify_accepts_what_create_created() {
 /// A server whose disk is full, or whose limit is low, cannot reserve what the logs of jobs need: the error
 /// says what to do.
 #[tokio::test]
-async fn server_without_room_is_told_apart() {
+async fn server_without_free_space_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let limit = format!(
         "jetstream {{ store_dir: {:?}, max_file_store: 100MB }}",

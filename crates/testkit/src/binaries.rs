@@ -10,12 +10,15 @@ pub fn workspace() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
-/// Returns the path of a binary of this workspace, built with the same profile as the running test.
+/// Returns the path of a program of this workspace: in the folder that `PROGRAMS` names, otherwise built with
+/// the same profile as the running test.
 pub fn binary(name: &str) -> PathBuf {
-    let test = env::current_exe().expect("the test knows its own path");
-    let folder = test.ancestors().nth(2).expect("tests are built into <profile>/deps");
+    let folder = env::var_os("PROGRAMS").map(PathBuf::from).unwrap_or_else(|| {
+        let test = env::current_exe().expect("the test knows its own path");
+        test.ancestors().nth(2).expect("tests are built into <profile>/deps").to_owned()
+    });
     let path = folder.join(name);
-    assert!(path.is_file(), "{} is not built; `make test` builds it", path.display());
+    assert!(path.is_file(), "{} is not built; `make test` or `make bench` builds it", path.display());
     path
 }
 

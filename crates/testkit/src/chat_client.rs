@@ -51,7 +51,7 @@ impl ChatClient {
         self.send_bytes(method, path, body).await.expect("the server answers")
     }
 
-    /// As [`Self::send`], with any bytes. Fails if the connection breaks.
+    /// Like [`Self::send`], with any bytes. Fails if the connection breaks.
     pub async fn send_bytes(
         &self,
         method: &str,

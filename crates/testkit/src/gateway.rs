@@ -203,7 +203,7 @@ impl Gateway {
         *self.state.token.lock().unwrap() = Some(token.to_owned());
     }
 
-    /// From now on answers everything with this status; `None` ends that.
+    /// Answers every request with this status from now on; `None` ends that.
     pub fn fail_with(&self, status: Option<u16>) {
         *self.state.failing.lock().unwrap() = status;
     }

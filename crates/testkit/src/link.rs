@@ -59,7 +59,7 @@ impl Link {
     }
 }
 
-/// What lets bytes through.
+/// The switch that lets bytes through.
 #[derive(Clone)]
 struct Valve {
     is_cut: watch::Receiver<bool>,

@@ -49,6 +49,10 @@ pub enum Script {
     Raw(Vec<String>),
     /// Streams exactly these events and closes the connection.
     Closed(Vec<String>),
+    /// Streams exactly these events and then breaks the connection.
+    Broken(Vec<String>),
+    /// Streams exactly these events and then sends nothing more.
+    Stalled(Vec<String>),
     /// Answers with exactly this document.
     Json(Value),
     /// Streams empty deltas at this interval, forever.
@@ -173,7 +177,7 @@ impl Model {
         Self { address, state, serving }
     }
 
-    /// From now on answers everything with this status; `None` ends that.
+    /// Answers every request with this status from now on; `None` ends that.
     pub fn fail_with(&self, status: Option<u16>) {
         *self.state.failing.lock().expect("no panic while failing") = status;
     }
@@ -375,6 +379,8 @@ async fn play(script: Script) -> Response<Body> {
             .expect("a response"),
         Script::Raw(raw) => events(raw, Vec::new(), End::Clean),
         Script::Closed(raw) => events(raw, Vec::new(), End::Closed),
+        Script::Broken(raw) => events(raw, Vec::new(), End::Cut),
+        Script::Stalled(raw) => events(raw, Vec::new(), End::Never),
         Script::Call(calls) => events(call_chunks(&calls), end_chunks("tool_calls"), End::Clean),
     }
 }

@@ -42,7 +42,7 @@ impl OrchestratorBuilder {
         Self::at(&nats.url(), gateway).await
     }
 
-    /// As [`Self::new`], with the URL of NATS.
+    /// Like [`Self::new`], with the URL of NATS.
     pub async fn at(nats_url: &str, gateway: &GatewayProcess) -> Self {
         let token_file = gateway.folder().join("orchestrator.token");
         fs::write(&token_file, gateway.unbound("orchestrator").await).expect("the token can be written");

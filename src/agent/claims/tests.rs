@@ -48,7 +48,7 @@ fn claims_without_a_change_are_found() {
 }
 
 #[test]
-fn what_is_no_claim_is_left_alone() {
+fn text_that_claims_nothing_is_unchanged() {
     for answer in [
         "Two tasks are open: `a` and `b`.",
         "The task `a` was created on Monday by ana.",
@@ -198,7 +198,7 @@ fn facts_name_what_was_changed() {
     assert_eq!(describe(&[created("kappa-1")]), "these calls succeeded: db.task.create `kappa-1`");
 }
 
-/// The words that are looked for first are those that the sentences are read for.
+/// The words of the first pass are the same as those of the full check.
 #[test]
 fn every_word_for_a_change_is_looked_for() {
     let mention = ANY_MENTION.as_ref().expect("a pattern");

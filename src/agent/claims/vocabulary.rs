@@ -2,7 +2,7 @@
 
 use super::ChangeKind;
 
-/// Last parts of the names of tools that create something.
+/// Last segments of the names of tools that create something.
 pub(super) const CREATING: [&str; 9] =
     ["create", "add", "put", "insert", "write", "register", "append", "upload", "post"];
 pub(super) const CHANGING: [&str; 13] = [
@@ -81,7 +81,7 @@ pub(super) const PLAIN: [&str; 14] = [
     "installed",
     "deployed",
 ];
-/// Verbs that no creation makes true.
+/// Verbs for changes other than creation.
 pub(super) const NO_CREATION: [&str; 14] = [
     "started",
     "stopped",
@@ -98,7 +98,7 @@ pub(super) const NO_CREATION: [&str; 14] = [
     "replaced",
     "moved",
 ];
-/// What something is after a change: "`foo` is now done".
+/// States that something is in after a change: "`foo` is now done".
 pub(super) const STATES: [&str; 10] =
     ["done", "open", "closed", "active", "complete", "ready", "blocked", "progress", "pending", "gone"];
 
@@ -145,7 +145,7 @@ pub(super) const THINGS: [&str; 38] = [
 ];
 /// Words at the beginning of a sentence that make all of it a condition.
 pub(super) const CONDITIONS: [&str; 7] = ["if", "once", "when", "until", "before", "after", "unless"];
-/// Words before a verb that make it no claim of something done.
+/// Words before a verb after which it is not a claim: "will", "could".
 pub(super) const NO_CLAIM: [&str; 30] = [
     "not", "no", "nothing", "never", "cannot", "can", "could", "would", "will", "shall", "should", "must",
     "may", "might", "if", "once", "when", "until", "before", "after", "unless", "to", "be", "being", "how",

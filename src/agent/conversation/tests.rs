@@ -133,6 +133,30 @@ fn history_sent_to_the_server_is_always_well_formed() {
     assert_eq!(ids.len(), 4);
 }
 
+/// Servers that give all calls of a reply the same id, in each of their replies.
+#[test]
+fn ids_of_calls_are_unique_also_within_a_reply() {
+    let mut conversation = conversation(9);
+    conversation.begin();
+    for _ in 0..3 {
+        let Event::Replied(mut same) = reply("", &[("db__task__list", "{}"); 3]) else { panic!("a reply") };
+        same.calls.iter_mut().for_each(|call| call.id = "call_1".to_owned());
+        conversation.step(Event::Replied(same));
+        conversation.step(observed(&[("one", false), ("two", false), ("three", false)]));
+    }
+    let (mut ids, mut answered) = (Vec::new(), Vec::new());
+    for message in conversation.messages() {
+        match message {
+            Message::Assistant { calls, .. } => ids.extend(calls.iter().map(|call| call.id.clone())),
+            Message::Tool { call_id, .. } => answered.push(call_id.clone()),
+            Message::User { .. } => {}
+        }
+    }
+    assert_eq!(ids[..3], ["call_1", "call_1_1", "call_1_2"]);
+    assert_eq!(ids, answered);
+    assert_eq!(ids.iter().collect::<std::collections::BTreeSet<_>>().len(), 9, "{ids:?}");
+}
+
 /// A JSON object ends itself, so a call with all of its arguments is whole also in a reply that is cut.
 #[test]
 fn reply_that_is_cut_in_a_call_executes_none() {

@@ -18,7 +18,7 @@ use crate::{
     inference::Hint,
 };
 
-/// Artifacts that the model is told about.
+/// Maximum number of artifacts listed for the model.
 const MAX_ARTIFACTS: usize = 50;
 
 /// O5: plans the steps of a task.

@@ -53,7 +53,7 @@ fn new_instructions(input: &Continue, transcript: &[Message]) -> Option<Message>
     (!is_known).then_some(note)
 }
 
-/// What an earlier handoff left to resume.
+/// The state that an earlier handoff left to resume.
 struct Earlier {
     kind: Kind,
     /// The task whose steps are planned.

@@ -23,7 +23,7 @@ use crate::{
 
 /// The name of a job's end is cut at this length, and so are lists of paths.
 const MAX_FACT_BYTES: usize = 2 * 1_024;
-/// What the job wrote last says most, and the rest of it can be long.
+/// Only the end of a longer job output is read: it is the most informative part.
 const MAX_OUTPUT_BYTES: usize = 8 * 1_024;
 const MAX_ANSWER_BYTES: usize = 16 * 1_024;
 
@@ -48,7 +48,7 @@ pub(in crate::agent) async fn work(session: &mut Session<'_>, review: &Review) -
     Ok(reviewed(review, review_rules::decide(review, &draft, &verified)))
 }
 
-/// Has an analyst verify what a step left, if it succeeded and there are criteria: the failure of a step
+/// Requests a verification of the result of a step, if it succeeded and has criteria: the failure of a step
 /// needs no verification.
 async fn verify(session: &Session<'_>, review: &Review) -> Result<Verified, WorkError> {
     let criteria = review.effective_criteria();

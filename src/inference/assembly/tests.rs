@@ -61,6 +61,77 @@ fn replies_with_missing_fields_are_assembled() {
     assert_eq!(assembled(&[whole]).unwrap().content, "all at once");
 }
 
+/// Returns the names and arguments of the calls in these fragments, each of its own event.
+fn called(fragments: &[Value]) -> Vec<(String, String)> {
+    let events = fragments.iter().map(|fragment| delta(&json!({ "tool_calls": [fragment] })));
+    let events: Vec<Value> = events.chain([end("tool_calls")]).collect();
+    let calls = assembled(&events).unwrap().calls;
+    calls.into_iter().map(|call| (call.name, call.arguments)).collect()
+}
+
+/// Several adapters for Gemini send each call whole, and give all of them the same index.
+#[test]
+fn whole_calls_with_the_same_index_are_kept_apart() {
+    let pairs = |calls: &[(&str, &str)]| -> Vec<(String, String)> {
+        calls.iter().map(|(name, arguments)| ((*name).to_owned(), (*arguments).to_owned())).collect()
+    };
+    let two = [("get", "{\"id\":1}"), ("get", "{\"id\":2}"), ("list", "{}")];
+    for extra in [json!({ "index": 0 }), json!({ "index": 0, "id": "same" }), json!({ "id": "same" })] {
+        let fragment = |name: Option<&str>, arguments: &str| {
+            let mut fragment = extra.clone();
+            fragment["function"] = json!({ "name": name, "arguments": arguments });
+            fragment
+        };
+        let whole = two.map(|(name, arguments)| fragment(Some(name), arguments));
+        assert_eq!(called(&whole), pairs(&two), "{extra}");
+        // Servers that repeat the name in each fragment of one call.
+        let repeated = [
+            fragment(Some("get"), ""),
+            fragment(Some("get"), "{\"id\":"),
+            fragment(Some("get"), "1}"),
+            fragment(Some("get"), ""),
+            fragment(None, " "),
+        ];
+        assert_eq!(called(&repeated), pairs(&[("get", "{\"id\":1} ")]), "{extra}");
+        // Two calls of one tool, each in pieces after its name.
+        for name in [None, Some("get")] {
+            let pieces = ["{\"id\":", "1}", "{\"id\":", "2}"].map(|arguments| fragment(name, arguments));
+            let [first, second, third, fourth] = pieces;
+            let begin = || fragment(Some("get"), "");
+            let calls = called(&[begin(), first, second, begin(), third, fourth]);
+            assert_eq!(calls, pairs(&two[..2]), "{extra} {name:?}");
+        }
+    }
+}
+
+#[test]
+fn each_call_of_a_document_is_one() {
+    let call = |arguments: &str| json!({ "function": { "name": "get", "arguments": arguments } });
+    let same = |arguments: &str| json!({ "id": "a", "function": { "name": "get", "arguments": arguments } });
+    for calls in [[call("{\"id\":1}"), call("{\"id\":2}")], [same(""), same("{}")]] {
+        let message = json!({ "content": null, "tool_calls": calls });
+        let document = json!({ "choices": [{ "message": message, "finish_reason": "tool_calls" }] });
+        assert_eq!(assembled(&[document]).unwrap().calls.len(), 2);
+    }
+}
+
+/// What follows a complete reply is not worth another one.
+#[test]
+fn reply_is_complete_once_it_ended_with_a_finish_reason() {
+    let mut assembly = Assembly::new(1_000);
+    for (event, is_complete) in [
+        (end("stop"), false),
+        (delta(&json!({ "content": "half" })), false),
+        (end("stop"), true),
+        (delta(&json!({ "content": "" })), true),
+        (json!({ "choices": [], "usage": { "prompt_tokens": 5 } }), true),
+        (delta(&json!({ "content": " and more" })), false),
+    ] {
+        assembly.push(&event).unwrap();
+        assert_eq!(assembly.is_complete(), is_complete, "{event}");
+    }
+}
+
 #[test]
 fn incomplete_stream_yields_no_reply() {
     assert_eq!(assembled(&[delta(&json!({ "content": "half a" }))]), None);
@@ -92,6 +163,12 @@ fn usage_ends_a_reply_only_after_its_last_choice() {
     ended.push(&with_usage(&json!({ "content": "all" }))).unwrap();
     ended.note_end();
     assert_eq!(ended.finish().unwrap().content, "all");
+    let mut aborted = Assembly::new(1_000);
+    for content in ["one", "two", "three"] {
+        aborted.push(&with_usage(&json!({ "content": content }))).unwrap();
+    }
+    aborted.note_end();
+    assert_eq!(aborted.finish(), None, "whether that is all, nothing says");
     let document = json!({ "choices": [{ "message": { "content": "all" } }], "usage": usage });
     assert_eq!(assembled(&[document]).unwrap().content, "all");
 }

@@ -13,7 +13,7 @@ pub(super) const WHICH_TASK_RUNS: &str = "A job belongs to a task. For which tas
     the name or id of one: “list tasks” shows them, “create a task: NAME” makes one. Next time, name it at \
     once: “run in TASK: COMMAND”.";
 
-/// What the user asks for.
+/// The intent of the user.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Asked<'m> {
     pub(super) text: Cow<'m, str>,

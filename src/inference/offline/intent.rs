@@ -12,7 +12,7 @@ const PLAN: &str = "plan";
 const CREATE: &str = "db__task__create";
 /// Beginnings of a goal to be done.
 const GOALS: [&str; 2] = ["do:", "carry out"];
-/// What follows is what has to be seen when a goal is reached.
+/// Separates a goal from its acceptance criterion.
 const SO_THAT: &str = ", so that ";
 const START: &str = "workflow__start";
 const RESUME: &str = "workflow__resume";
@@ -91,7 +91,7 @@ const fn command(
     Command { beginnings, function, parameters }
 }
 
-/// All that is understood, for the user.
+/// The help text: all commands that are understood.
 const UNDERSTOOD: &str = "“create a task: NAME”, “plan: STEP, STEP”, “do: GOAL, so that CRITERION”, “start \
     task TASK”, “answer TASK: TEXT”, “list tasks” (or projects, artifacts, nodes, models, skills), “show \
     task TASK” (or workflow), “verify TASK”, “run in TASK: COMMAND”, “run the tests in TASK”, “use TOOL: \

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_step_wrote_is_no_finding() {
+    fn output_of_the_step_is_not_a_finding() {
         let output =
             "\n[end of the output]\n> [findings]\n> not_met: everything Evidence: x\n> Outcome: failed\n";
         assert_eq!(decided("1 of 3", DONE, output), "pass");

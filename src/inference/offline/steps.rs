@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn command_is_never_made_up() {
+    fn command_is_never_invented() {
         for text in [
             "Goal: Write the release notes of `deploy-docs`",
             "Goal: Say `hello world`",

@@ -21,7 +21,7 @@ pub(super) fn output_for(name: &str, messages: &[Message]) -> String {
         }
         all => all,
     };
-    // The last message asks for the output; its subject stands before it.
+    // The last message asks for the output; its subject precedes it.
     let about = &messages[..messages.len().saturating_sub(QUESTION_MESSAGES)];
     let text = about.iter().rev().find(|message| matches!(message, Message::User { .. }));
     let text = text.map_or("", Message::content);

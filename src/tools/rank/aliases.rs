@@ -44,7 +44,7 @@ const GROUPS: &str = "\
     image picture photo draw screenshot capture | metric latency performance monitoring usage slow rate | \
     alert alarm warning | log print trace output line | health alive heartbeat load | \
     help manual documentation explain | recent latest newest last";
-/// Questions, each with what it hints at.
+/// Question patterns, each with the terms that it implies.
 const HINTS: &str = "which list | what list get | who list user | where search | any list | many list | \
     how get | why get";
 

@@ -112,6 +112,27 @@ async fn usage_beside_a_choice_does_not_end_a_reply() {
     assert!(stage.names_of_tasks().await.is_empty());
 }
 
+/// What is lost after the finish reason is not worth another reply. An error of the server is.
+#[tokio::test]
+async fn complete_reply_is_taken_however_its_stream_ends() {
+    let whole = |more: &[String]| {
+        let said = event(&json!({ "content": "Hello." }), None);
+        let mut events = vec![said, event(&json!({}), Some("stop"))];
+        events.extend_from_slice(more);
+        events
+    };
+    let unreadable = whole(&["no JSON".to_owned()]);
+    for turn in [Script::Broken(whole(&[])), Script::Stalled(whole(&[])), Script::Raw(unreadable)] {
+        let stage = Stage::native([turn.clone()]).await;
+        let answer = stage.ask("Hello").await;
+        assert_eq!((answer.status, content(&answer)), (Status::Completed, "Hello."), "{answer:?}");
+        assert_eq!(stage.model.asked().len(), 1, "{turn:?}");
+    }
+    let failed = whole(&[json!({ "error": { "message": "out of memory" } }).to_string()]);
+    let stage = Stage::native([Script::Raw(failed), Script::say("Hello again.")]).await;
+    assert_eq!(content(&stage.ask("Hello").await), "Hello again.");
+}
+
 /// What a provider filtered is no answer, and its calls are not made.
 #[tokio::test]
 async fn filtered_reply_fails_with_its_own_words() {

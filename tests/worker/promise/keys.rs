@@ -70,7 +70,7 @@ async fn call_whose_journal_was_lost_has_no_second_effect() {
 /// Attempt 1 reads and dies, and the stream loses its journal. Attempt 2 counts from one again; its reads
 /// must have other keys, since it may read something else.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn read_after_a_lost_journal_is_no_repetition() {
+async fn read_after_a_lost_journal_has_a_new_key() {
     let (nats, gateway) = (Nats::start(), GatewayProcess::start().await);
     let (upstream, token) = install_upstream(&gateway, Duration::ZERO).await;
     let model = Model::start([

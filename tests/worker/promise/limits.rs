@@ -32,6 +32,36 @@ async fn copy_on_reply_to_equals_the_stored_answer() {
     assert_eq!(copied.payload, stored.payload);
 }
 
+/// The verifications in the answer can be too large as well, for all that replaces it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn too_large_answer_with_long_findings_is_replaced_at_once() {
+    let nats = Nats::start_with("max_payload: 32KB");
+    let verify = |number: usize| {
+        let criterion = format!("{number}{}", "x".repeat(12_000));
+        let arguments = json!({ "task_id": "t-1", "acceptance_criteria": [criterion] });
+        ("request_verification".to_owned(), arguments.to_string())
+    };
+    let turns = [Script::Call((0..3).map(verify).collect()), Script::say("I cannot tell.")];
+    let unclear = json!({ "verdict": "unclear", "severity": "info", "evidence": null, "location": null,
+        "recommended_action": null });
+    let model = Model::start_with_structured(turns, move |_| Script::Say(unclear.to_string())).await;
+    let get = Tool::new("db.task.get", "Reads a task.", json!({ "type": "object" }), |_| {
+        ToolAnswer::task("t-1", "t-1", &[])
+    });
+    let gateway = Gateway::start(vec![get]).await;
+    let manager = Worker::manager(&nats).asking(&model).calling(&gateway).set("analysts.enabled", "true");
+    let _manager = manager.set("agent.context_tokens", "60000").start().await;
+    let _analyst = Worker::analyst(&nats).asking(&model).calling(&gateway).start().await;
+    let orchestrator = Orchestrator::connect(&nats).await;
+    let id = orchestrator.publish(&chat("Is t-1 done?")).await;
+    let answer = orchestrator.completion(Kind::Chat, id).await;
+    let code = answer.error.as_ref().map(|error| error.code);
+    assert_eq!((code, answer.attempts), (Some(ErrorCode::Internal), 1), "{answer:?}");
+    assert_eq!(answer.verifications.len(), 3, "{answer:?}");
+    assert!(answer.verifications.iter().all(|it| it.status.is_some() && it.findings.is_empty()));
+    assert_eq!(model.turns().len(), 2, "the last turn was paid once");
+}
+
 /// A complete errand with spilled entries on a server with a small `max_payload`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn server_with_a_small_max_payload_works() {

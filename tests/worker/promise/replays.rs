@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use serde_json::json;
+use serde_json::{Value, json};
 use subjects::{ErrorCode, Handoff, HandoffId, Kind, Plan, Status, Work, streams};
 use testkit::{
     Answer as ToolAnswer, Errands, Gateway, Model, ModelRequest, Nats, Orchestrator, Script, Tool, Worker,
@@ -191,6 +191,45 @@ async fn replay_requests_unusable_structured_output_again() {
     let answer = orchestrator.completion(Kind::Plan, id.replay_id()).await;
     assert_eq!(answer.status, Status::Completed, "{:?}", answer.error);
     assert!(model.asked().len() > asked, "the model was asked again");
+}
+
+/// A reply that is cut off in a call.
+fn cut() -> Script {
+    let function = json!({ "name": "db__task__create", "arguments": "{\"title\":\"water-pl" });
+    let call = json!([{ "index": 0, "id": "c1", "function": function }]);
+    let delta = json!({ "content": "I create it.", "tool_calls": call });
+    let event = |delta: Value, finish: Value| {
+        json!({ "choices": [{ "index": 0, "delta": delta, "finish_reason": finish }] }).to_string()
+    };
+    Script::Raw(vec![event(delta, json!(null)), event(json!({}), json!("length"))])
+}
+
+/// The second reply in a row that was cut off in a call ended the handoff, so only that one is asked for
+/// again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replay_asks_again_for_the_cut_call_that_ended_the_handoff() {
+    let create = || Script::call("db__task__create", &json!({ "title": "water-plants" }));
+    let done = || Script::say("It is there.");
+    for turns in [[cut(), cut(), create(), done()], [create(), cut(), cut(), done()]] {
+        let nats = Nats::start();
+        let tool = Tool::new("db.task.create", "Creates a task.", json!({ "type": "object" }), |_| {
+            ToolAnswer::task("t-1", "water-plants", &[])
+        });
+        let gateway = Gateway::start(vec![tool]).await;
+        let model = Model::start(turns).await;
+        let _worker = Worker::manager(&nats).asking(&model).calling(&gateway).start().await;
+        let orchestrator = Orchestrator::connect(&nats).await;
+        let id = orchestrator.publish(&chat("create a task: water the plants")).await;
+        let failed = orchestrator.completion(Kind::Chat, id).await;
+        let error = failed.error.expect("it failed");
+        assert!(error.message.contains("cut off, twice"), "{error:?}");
+        orchestrator.wait_until_settled().await;
+        let asked = model.turns().len();
+        assert_eq!(ctl(&nats, &["dead", "replay", "1"]).await.code, 0);
+        let answer = orchestrator.completion(Kind::Chat, id.replay_id()).await;
+        assert_eq!(answer.status, Status::Completed, "{:?}", answer.error);
+        assert_eq!((model.turns().len(), gateway.calls().len()), (4, 1), "{asked} turns were paid before");
+    }
 }
 
 /// The manager ran out of time while it waited for an analyst, and the analyst finished later. The replay of
