@@ -1,4 +1,4 @@
-//! What follows from a valid token or session, for REST and console alike.
+//! Marks authenticated requests, for REST and console.
 
 use std::net::SocketAddr;
 
@@ -7,7 +7,7 @@ use axum::extract::ConnectInfo;
 use http::Extensions;
 use listener::ConnectionAuth;
 
-/// Notes that a request carried a valid token or session: its connection is kept and its secret is exempt
+/// Records that a request carried a valid token or session: its connection is kept and its secret is exempt
 /// from the rate limit by address.
 pub(super) fn mark_authenticated(
     unauthenticated: &UnauthenticatedLimiter,

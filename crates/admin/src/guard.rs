@@ -29,6 +29,16 @@ pub(super) async fn check_host(State(admin): State<Arc<Admin>>, request: Request
     Refusal::new(StatusCode::FORBIDDEN, "forbidden", why).into_response()
 }
 
+/// Refuses addresses with a NUL character, which PostgreSQL takes in no text.
+pub(super) async fn check_address(request: Request, next: Next) -> Response {
+    let uri = request.uri();
+    if uri.path().contains("%00") || uri.query().is_some_and(|query| query.contains("%00")) {
+        let why = "the address contains a NUL character (%00)";
+        return Refusal::new(StatusCode::BAD_REQUEST, "invalid_request", why).into_response();
+    }
+    next.run(request).await
+}
+
 /// How long a request body may take to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// More than any form or REST request needs.

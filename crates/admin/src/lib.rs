@@ -26,6 +26,7 @@ impl Admin {
     pub fn router(self: Arc<Self>) -> Router {
         let surfaces = rest::router(self.clone()).merge(console::router(self.clone()));
         let paced = surfaces.layer(middleware::from_fn_with_state(self.clone(), guard::limit_rate));
-        paced.layer(middleware::from_fn_with_state(self, guard::check_host))
+        let checked = paced.layer(middleware::from_fn(guard::check_address));
+        checked.layer(middleware::from_fn_with_state(self, guard::check_host))
     }
 }

@@ -83,12 +83,12 @@ impl fmt::Debug for Answering {
     }
 }
 
-/// What a stream says next.
+/// The next event of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Update {
     /// Text of the answer, which may still be replaced.
     Text(String),
-    /// What the manager does, such as calling a tool.
+    /// A step of the manager, such as a tool call.
     Progress(String),
     /// The answer is stored in its thread: a success or a failure.
     Ended,
@@ -157,7 +157,7 @@ impl Orchestrator {
     pub(crate) async fn stop(&self, key: &str, turn: HandoffId) -> Result<(), ChatFailure> {
         let request = self.post(&format!("chat/completions/chatcmpl-{turn}/cancel"), key)?;
         let answer = self.ask(request).await?;
-        // A turn that ended without an answer is told as the error that it ended with.
+        // A turn that ended without an answer is reported as the error that it ended with.
         if answer.status().is_success() || answer.headers().contains_key(HANDOFF) {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! What administration works on: the parts of the gateway and the state that requests share.
+//! Shared state of the administration listener: the parts of the gateway and the state that requests share.
 
 use std::{net::SocketAddr, ops::Deref, path::PathBuf, sync::Arc, time::Duration};
 
@@ -45,7 +45,7 @@ impl Settings {
     }
 }
 
-/// What administration works on: the parts of the gateway.
+/// The parts of the gateway that administration uses.
 #[derive(Debug)]
 pub struct Resources {
     pub store: Store,

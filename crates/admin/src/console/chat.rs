@@ -42,7 +42,7 @@ const LISTED_THREADS: u64 = 30;
 pub(super) const SHOWN_TURNS: u64 = 30;
 const MAX_MESSAGE_CHARS: usize = 60_000;
 
-/// What a page shows besides the thread.
+/// The contents of the page besides the thread.
 #[derive(Default)]
 struct Extra {
     /// Typed text that must not be lost.

@@ -77,7 +77,7 @@ fn profiles_body(profiles: &[MemoryProfileSize]) -> Markup {
     let rows: Vec<Markup> = profiles.iter().map(row).collect();
     html! {
         p .lead {
-            "Agents keep texts here and find them again. A search sees one profile and nothing of the others."
+            "Agents store texts here and search them. A search covers one profile only."
         }
         @if profiles.is_empty() {
             (empty("No memories yet.", &html! {

@@ -67,7 +67,7 @@ fn render(nodes: &[Node]) -> Markup {
         div #nodes {
             @if rows.is_empty() {
                 (empty("No nodes.", &html! {
-                    "None has reported to this gateway yet. Start "
+                    "No node has reported to this gateway yet. Start "
                     code { "cynode-node" } " with a token from "
                     a href={ (Section::Tokens.address()) "/new" } { "Tokens" } " and the same NATS."
                 }))
@@ -177,7 +177,7 @@ fn engines(node: &Node) -> Markup {
                     @let rows: Vec<Markup> = engine.attempts.iter().map(|attempt| {
                         let (tone, outcome) = match (attempt.held, attempt.untried) {
                             (true, _) => (Tone::Good, "Held"),
-                            (false, true) => (Tone::Warn, "Could not be tried"),
+                            (false, true) => (Tone::Warn, "Not tested"),
                             (false, false) => (Tone::Bad, "Escaped"),
                         };
                         let cells_of = [

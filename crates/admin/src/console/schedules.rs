@@ -113,7 +113,7 @@ pub(super) async fn show(
                     @if !schedule.enabled { p .hint { "They do not fire while the schedule is suspended." } }
                     (firings_table(&next.firings))
                 }
-                _ => { p .hint { "There are none any more." } }
+                _ => { p .hint { "No more firings." } }
             }
         }
         section {
@@ -189,7 +189,7 @@ fn actions(session: &Session, schedule: &Schedule) -> Markup {
         a .button .quiet .small href=(address("/console/schedules/edit", &[id])) { "Change" }
         (confirm(
             "Delete",
-            &html! { "The schedule and its runs are lost. Work that it started goes on." },
+            &html! { "The schedule and its runs are lost. Work that it started continues." },
             &button(
                 session,
                 "/console/schedules/delete",

@@ -195,7 +195,7 @@ fn actions(session: &Session, thread: &Thread) -> Markup {
         (confirm(
             "Delete",
             &html! {
-                "The thread and all that was said in it are lost. Work on its last message is stopped."
+                "The thread and all of its messages are deleted. Work on its last message is stopped."
             },
             &button(session, "/console/threads/delete", &[("id", id)], "danger small", "Delete this thread"),
         ))

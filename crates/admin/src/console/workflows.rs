@@ -1,4 +1,4 @@
-//! Pages of workflows: list with filter, one workflow as it goes on, and the forms by which people steer it.
+//! Pages of workflows: list with filter, one workflow with live updates, and the forms to steer it.
 
 mod engine_graph;
 pub(super) mod parts;
@@ -154,7 +154,7 @@ fn row(workflow: &Workflow) -> Markup {
     html! { tr role="row" { (cells(&HEADINGS, &cells_of)) } }
 }
 
-/// What the page of a workflow shows.
+/// The contents of the page of a workflow.
 struct View {
     details: WorkflowDetails,
     findings: Vec<Finding>,

@@ -11,7 +11,7 @@ use store::clock;
 
 use crate::{Actor, Admin, Error};
 
-/// Longer than the timeout of a publish, so that its error is reported rather than this timeout.
+/// Exceeds the timeout of a publish, so that the error of the publish is reported instead of this timeout.
 const NATS_TIMEOUT: Duration = Duration::from_secs(20);
 const DEFAULT_LIMIT: usize = 50;
 const MAX_LIMIT: usize = 500;

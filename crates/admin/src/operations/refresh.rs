@@ -21,7 +21,7 @@ impl Admin {
         Ok(AddedUpstream { upstream, refreshed, approved, problem })
     }
 
-    /// Lists the tools of a server anew; changed tools go to quarantine.
+    /// Lists the tools of a server again; changed tools go to quarantine.
     pub(crate) async fn refresh_upstream(&self, actor: &Actor, namespace: &str) -> Result<Refreshed, Error> {
         self.load_server(actor, namespace).await?;
         self.refresh(actor, namespace).await

@@ -18,9 +18,9 @@ fn convert(error: ToolError) -> Error {
 /// The tasks around one task.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TaskNeighbours {
-    /// Those that it waits for.
+    /// The tasks that it depends on.
     pub(crate) dependencies: Vec<TaskListItem>,
-    /// Those that wait for it.
+    /// The tasks that depend on it.
     pub(crate) dependents: Vec<TaskListItem>,
 }
 

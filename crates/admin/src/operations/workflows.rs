@@ -13,7 +13,7 @@ use crate::{Actor, Admin, Error, check};
 const DEFAULT_LIMIT: u64 = 50;
 const MAX_LIMIT: u64 = 200;
 
-/// What a person does with a workflow.
+/// The actions of a person on a workflow.
 #[derive(Clone, Debug)]
 pub(crate) enum Steering {
     Start(StartWorkflow),
@@ -162,7 +162,7 @@ impl Admin {
         let book = WorkflowBook::new(&db, &self.sandboxes, &self.leases, clock::now(), actor.author());
         let workflow = steering.apply(&book, &task.task_id).await.map_err(failed)?;
         self.commit(open).await?;
-        // Its runner is told at once.
+        // Notifies its runner at once.
         self.sandboxes.wake_waiting();
         Ok(workflow)
     }

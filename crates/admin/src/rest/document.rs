@@ -66,7 +66,7 @@ impl Modify for Bearer {
     }
 }
 
-/// Stands for an audit row in the document; its schema is the one of the wire contract.
+/// Placeholder for an audit row in the document; its schema is the one of the wire contract.
 pub(super) struct AuditRow;
 
 impl PartialSchema for AuditRow {
@@ -77,7 +77,7 @@ impl PartialSchema for AuditRow {
 
 impl ToSchema for AuditRow {}
 
-/// Stands for a signed head of the audit; its schema is the one of the wire contract.
+/// Placeholder for a signed head of the audit; its schema is the one of the wire contract.
 pub(super) struct AuditHead;
 
 impl PartialSchema for AuditHead {
@@ -88,7 +88,7 @@ impl PartialSchema for AuditHead {
 
 impl ToSchema for AuditHead {}
 
-/// Stands for [`Work`] in the document; its schema comes from schemars.
+/// Placeholder for [`Work`] in the document; its schema comes from schemars.
 pub(super) struct WorkNow;
 
 impl PartialSchema for WorkNow {

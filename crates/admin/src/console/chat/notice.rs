@@ -45,7 +45,7 @@ pub(super) fn describe(failure: &ChatFailure) -> Markup {
     match failure {
         ChatFailure::NotConfigured => html! {
             p {
-                "The gateway does not know an orchestrator. Set " code { "admin.orchestrator_url" }
+                "No orchestrator is configured. Set " code { "admin.orchestrator_url" }
                 " to the address of one, for example "
                 code { "--set admin.orchestrator_url=http://127.0.0.1:8780/v1" }
                 ", and restart the gateway."
@@ -107,7 +107,7 @@ fn refused(code: &str, message: &str, retry_after: Option<u64>) -> Markup {
         },
         "host_not_allowed" => html! {
             p {
-                "The orchestrator is not called by this host name. List it in its setting "
+                "The orchestrator does not accept this host name. List it in its setting "
                 code { "api.hosts" } "."
             }
         },
@@ -125,7 +125,7 @@ pub(super) fn turn_failed(answer: &TurnAnswer) -> Markup {
         return html! { p .stopped { "You stopped this." } };
     }
     let advice = match code {
-        "inference_unavailable" => "The model is away. Try again when its server answers.",
+        "inference_unavailable" => "The model server is not available. Try again when it is.",
         "inference_failed" => "The model gave no usable answer. Try again, or say it in other words.",
         "tool_rejected" | "scope_mismatch" => "The manager was denied what it needs for this.",
         "budget_exceeded" => "The request is too large for one turn. Ask for less at once.",

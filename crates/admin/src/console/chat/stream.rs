@@ -64,9 +64,9 @@ pub(super) fn refusal(failure: &ChatFailure) -> Response {
 }
 
 enum Phase {
-    /// The page was not told about the turn.
+    /// The page does not know the turn yet.
     Begun,
-    /// The page was told about the turn and does not show it.
+    /// The page knows the turn and does not show it.
     Announced,
     Open,
     Ended,

@@ -12,10 +12,10 @@ use crate::console::{
     session::Session,
 };
 
-/// What an open turn has shown so far.
+/// The progress that an open turn has shown so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Draft {
-    /// What the manager does, one line each.
+    /// The steps of the manager, one per line.
     pub(super) steps: String,
     pub(super) text: String,
 }

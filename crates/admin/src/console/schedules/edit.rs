@@ -103,7 +103,7 @@ pub(in super::super) async fn update(
     })
 }
 
-/// What follows from a posted form.
+/// The next step after a posted form.
 enum Step {
     /// The firings are shown, and the form again.
     Preview(Shown),

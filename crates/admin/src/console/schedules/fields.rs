@@ -288,7 +288,7 @@ pub(super) fn payload_fields(filled: FormState<'_>) -> Markup {
 pub(super) fn policy_fields(filled: FormState<'_>) -> Markup {
     html! {
         fieldset {
-            legend { "If something is in the way" }
+            legend { "Missed and overlapping runs" }
             div .grid {
                 (options(
                     filled,
@@ -302,7 +302,7 @@ pub(super) fn policy_fields(filled: FormState<'_>) -> Markup {
                     ("missed_limit", "missed_limit"),
                     "number",
                     "Limit of missed slots",
-                    "How many fire if all do: 1 to 100. Default 10.",
+                    "How many fire with “All fire, up to a limit”: 1 to 100. Default 10.",
                 ))
                 (options(
                     filled,
@@ -316,7 +316,7 @@ pub(super) fn policy_fields(filled: FormState<'_>) -> Markup {
                     ("timeout", "timeout"),
                     "text",
                     "A run may take",
-                    "Then it is given up. For example 30min; default 1day, at most 7days.",
+                    "After this time it is cancelled. For example 30min; default 1day, at most 7days.",
                 ))
             }
         }

@@ -16,7 +16,7 @@ use super::{
     link, nothing, page_of, status_badge, title, tone,
 };
 
-/// How many tasks are drawn, and how many of the last changed ones are looked at.
+/// How many tasks are drawn, and how many of the last changed ones are read.
 const MAX_DRAWN: usize = 60;
 const MAX_CONSIDERED: u64 = 200;
 

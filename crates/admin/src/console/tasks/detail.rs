@@ -72,15 +72,15 @@ fn work(
             @match workflow {
                 Some(details) => { (workflow_facts(details)) }
                 None if task.status == TaskStatus::Canceled => {
-                    (empty("The task was cancelled without one.", &html! {
-                        "A workflow would take it up again."
+                    (empty("The task was cancelled without a workflow.", &html! {
+                        "Starting one reopens the task."
                     }))
                     (steering::start_form(session, task))
                 }
-                None if is_final => { p { "The task ended without one." } }
+                None if is_final => { p { "The task ended without a workflow." } }
                 None => {
                     (empty("No workflow yet.", &html! {
-                        "It would plan the task, do its steps in sandboxes and have them verified."
+                        "A workflow plans the task, runs its steps in sandboxes and has them verified."
                     }))
                     (steering::start_form(session, task))
                 }

@@ -75,7 +75,7 @@ fn sentence(details: &WorkflowDetails, present: Option<Node>) -> String {
         (_, None) => "It has not begun yet.".to_owned(),
         (Status::Running, Some(_)) => format!("Now: {node}{of_steps}."),
         (Status::Waiting, Some(Node::AskPerson)) => format!("It waits for your answer{of_steps}."),
-        (Status::Waiting, Some(_)) => format!("It is paused, and goes on with: {node}{of_steps}."),
-        (Status::Queued, Some(_)) => format!("It waits for a runner, and goes on with: {node}{of_steps}."),
+        (Status::Waiting, Some(_)) => format!("It is paused and will continue with: {node}{of_steps}."),
+        (Status::Queued, Some(_)) => format!("It waits for a runner to continue with: {node}{of_steps}."),
     }
 }

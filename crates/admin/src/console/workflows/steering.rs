@@ -168,7 +168,7 @@ pub(in super::super) async fn answer(
     posted: PostedForm,
 ) -> Result<Response, Failure> {
     let input = posted.fields.owned("input");
-    let said = if input.is_some() { "Answered; the workflow goes on." } else { "The workflow goes on." };
+    let said = if input.is_some() { "Answered; the workflow continues." } else { "The workflow continues." };
     let question_id = posted.fields.owned("question_id");
     let answer = Steering::Resume(ResumeWorkflow { input, question_id });
     steer(&console, &posted, answer, |_| said.to_owned()).await

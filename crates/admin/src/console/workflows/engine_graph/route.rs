@@ -82,7 +82,7 @@ pub(super) struct Line {
     pub(super) to: Node,
     /// Whether it stands for the edge back, too.
     pub(super) is_mutual: bool,
-    /// What `d` of an SVG path is.
+    /// The attribute `d` of an SVG path.
     pub(super) path: String,
 }
 
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_lead_from_node_to_node_each_in_its_own_way() {
+    fn graph_edges_connect_their_nodes_by_distinct_paths() {
         let touches = |node: Node, (x, y): (usize, usize)| {
             let place = Place::of(node);
             (place.left() - GAP..=place.right() + GAP).contains(&x)
