@@ -91,7 +91,7 @@ named_enum! {
         Unknown = "unknown",
     }
 
-    #[error("`{0}` is not an outcome of a call")]
+    #[error("`{0}` is not a call outcome")]
     pub struct UnknownOutcome;
 }
 
@@ -110,7 +110,7 @@ named_enum! {
         Restarted = "restarted",
     }
 
-    #[error("`{0}` is not a reason to close")]
+    #[error("`{0}` is not a close reason")]
     pub struct UnknownCloseReason;
 }
 

@@ -13,7 +13,7 @@ pub fn encode_json<T: Serialize + ?Sized>(value: &T) -> Vec<u8> {
     serde_json::to_vec(value).unwrap_or_else(|error| report_broken_invariant::<T, _>(&error))
 }
 
-/// As [`encode_json`], as text.
+/// Like [`encode_json`], as text.
 pub fn encode_json_text<T: Serialize + ?Sized>(value: &T) -> String {
     serde_json::to_string(value).unwrap_or_else(|error| report_broken_invariant::<T, _>(&error))
 }

@@ -158,7 +158,7 @@ named_enum! {
         EngineFailed = "engine_failed",
     }
 
-    #[error("`{0}` is not an end of a job")]
+    #[error("`{0}` is not a job outcome")]
     pub struct UnknownEnd;
 }
 

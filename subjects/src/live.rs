@@ -205,7 +205,7 @@ mod tests {
 
     /// A reader skips an event of a kind that it does not know; it must not take it for another kind.
     #[test]
-    fn event_of_an_unknown_kind_is_no_event() {
+    fn event_of_an_unknown_kind_is_not_parsed() {
         assert!(serde_json::from_str::<Event>(&EVENT.replace("called", "pondering")).is_err());
     }
 }

@@ -1,8 +1,8 @@
-//! Takes over the audit of nodes: each line once, with its origin, and an alarm for all that is wrong.
+//! Ingests the audit of nodes: each line once, with its origin, and raises alarms for inconsistencies.
 //!
 //! - [`StreamPosition`]: where in the stream the lines of a lease were last found
 //! - [`ingest()`]: appends the rows of new lines to the chain
-//! - [`sweep()`]: finds what should have come and did not
+//! - [`sweep()`]: finds missing lines
 
 mod alarm;
 mod ingest;

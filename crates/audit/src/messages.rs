@@ -41,7 +41,7 @@ impl Begin {
 pub(super) struct End {
     pub(super) record: Record,
     pub(super) announcement: Announcement,
-    /// `None`: the caller was told that the outcome is not recorded.
+    /// `None`: the caller got an error that the outcome is not recorded.
     pub(super) done: Option<oneshot::Sender<()>>,
     pub(super) deadline: Instant,
     /// An earlier attempt failed and may have been committed nevertheless.

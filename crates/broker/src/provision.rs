@@ -195,7 +195,7 @@ pub async fn provision_streams(
 }
 
 /// Creates or compares one durable consumer that belongs to no role. Returns its `ack_wait` as the server has
-/// it; `None` if it was not looked for. Other differences are logged.
+/// it; `None` if it was not checked. Other differences are logged.
 pub async fn provision_queue(
     broker: &Broker,
     how: Provision,
@@ -208,7 +208,7 @@ pub async fn provision_queue(
     let mut found = Provisioned::default();
     let actual = provision_consumer(&broker.jetstream, how, stream, wanted, &mut found).await?;
     for drift in &found.drifts {
-        warn!(%drift, "Configuration drift left as it is; change it with the nats CLI.");
+        warn!(%drift, "Configuration drift not corrected; change it with the nats CLI.");
     }
     Ok(actual.map(|actual| actual.ack_wait))
 }

@@ -24,7 +24,7 @@ pub struct Ownership {
 }
 
 impl Ownership {
-    /// Notes that the chain was claimed with a request that was sent at `since`. A confirmation is valid for
+    /// Records that the chain was claimed with a request sent at `since`. A confirmation is valid for
     /// two thirds of `ack_wait`; the last third is left for what was started.
     pub fn new(since: Instant, ack_wait: Duration) -> Self {
         Self {
@@ -41,7 +41,7 @@ impl Ownership {
         Duration::from_millis(age) < self.fresh_for
     }
 
-    /// Notes that the server confirmed the delivery, and so the ownership of the chain, with a request that
+    /// Records that the server confirmed the delivery, and so the ownership of the chain, with a request that
     /// was sent at `at`.
     pub fn confirm_since(&self, at: Instant) {
         self.owned_at.fetch_max(self.millis(at), Ordering::Relaxed);
@@ -54,7 +54,7 @@ impl Ownership {
         self.since.elapsed().saturating_sub(at) < TAIL_CONFIRMATION_LIFETIME
     }
 
-    /// Notes that the stream confirmed, with a request that was sent at `at`, that the chain ends with our
+    /// Records that the stream confirmed, with a request that was sent at `at`, that the chain ends with our
     /// own entry.
     pub fn set_tail_confirmed(&self, at: Instant) {
         self.tail_confirmed_at.fetch_max(self.millis(at), Ordering::Relaxed);

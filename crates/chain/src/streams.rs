@@ -25,7 +25,7 @@ pub trait Outages: Clone + fmt::Debug + Send + Sync + 'static {
 
     fn record_failure(&self, why: &str);
 
-    /// Notes a failure that proves an outage by itself.
+    /// Records a failure that proves an outage by itself.
     fn trip(&self, why: &str);
 
     fn count_waiting(&self) -> Self::Waiting;

@@ -35,7 +35,7 @@ pub(crate) use tasks::Tasks;
 pub(crate) use up::{Down, Up};
 pub(crate) use workflows::{OfTask, Workflows};
 
-/// What a model server is asked for if no model is named. Servers that have one model take any name.
+/// The model that a server is asked for if none is configured. Servers with one model accept any name.
 pub(crate) const DEFAULT_MODEL: &str = "default";
 
 /// The user of a stack that `cynodectl up` starts: the person at the terminal.

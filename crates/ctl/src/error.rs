@@ -99,7 +99,7 @@ pub(crate) enum Error {
          --moved if this folder takes its place"
     )]
     OtherFolder(String),
-    #[error("nothing was ingested, since it is not known what to leave out: {0}; make the file readable")]
+    #[error("cannot read the ignore rules, so nothing was ingested: {0}; make the file readable")]
     IgnoreRules(String),
     #[error("invalid gateway URL `{0}`; write it as http://127.0.0.1:8791")]
     GatewayAddress(String),

@@ -34,7 +34,7 @@ impl Clock {
         self.latest.fetch_max(now, Ordering::Relaxed).max(now)
     }
 
-    /// Notes a time that was recorded by an earlier process.
+    /// Records a time that was recorded by an earlier process.
     pub(crate) fn note(&self, recorded: i64) {
         self.latest.fetch_max(recorded, Ordering::Relaxed);
     }
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clock_that_went_back_tells_no_time() {
+    fn clock_that_went_back_returns_no_time() {
         let clock = Clock::default();
         let first = clock.now().unwrap();
         clock.shift(-500_000);

@@ -156,7 +156,7 @@ impl Edge {
         }
     }
 
-    /// Ends leases as their revocations are heard, until `stop`. A revocation that is missed while the node
+    /// Ends leases as their revocations arrive, until `stop`. A revocation that is missed while the node
     /// is cut off takes effect with the next renewal, or when the lease ends.
     pub async fn follow_revocations(&self, client: &async_nats::Client, stop: CancellationToken) {
         let mut heard = match client.subscribe(REVOKED_SUBJECT).await {
@@ -269,8 +269,8 @@ impl Edge {
         Ok(Session::new(self.shared.clone(), parent_id, file, validity, bound.rules))
     }
 
-    /// States to the gateway that the audit of a lease is begun, before anything is done under the lease.
-    /// From then on the gateway waits for the last line: a lease of which it was told nothing was never used.
+    /// Reports to the gateway that the audit of a lease has begun, before any call is made under the lease.
+    /// From then on the gateway expects the last line: a lease for which it got no opening was never used.
     async fn state_opening(&self, session: &Session) -> Result<(), Error> {
         let (lines, head) = session.file.head();
         let request = Renew { audit_lines: Some(lines), audit_head: Some(head) };

@@ -86,7 +86,7 @@ impl JobEndpoint {
             _ => {}
         }
         let listener = UnixListener::bind(socket).map_err(listen_error)?;
-        // Whoever connects may have a user id of its own: the folder says who reaches the socket.
+        // The client may run as another user; the permissions of the folder control who reaches the socket.
         fs::set_permissions(socket, Permissions::from_mode(0o666)).map_err(listen_error)?;
         let limits = session.shared.limits;
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());

@@ -1,4 +1,4 @@
-//! Idempotency keys of calls to tools of this node: under one lease, a key stands for one effect.
+//! Idempotency keys of calls to tools of this node: under one lease, a key identifies one effect.
 //!
 //! A key is claimed before its call is made and is never forgotten while the lease is in use. If the answers
 //! take too much room, the oldest are dropped: a repeated call is then refused. If there are too many keys, a
@@ -33,12 +33,12 @@ fn digest_of_key(key: &str) -> Digest {
     Sha256::digest(key.as_bytes()).into()
 }
 
-/// Returns what calls with the same key are told apart by.
+/// Returns a digest that distinguishes calls with the same key.
 fn digest_of_call(tool: &str, arguments_digest: &str) -> Digest {
     Sha256::new().chain_update(tool).chain_update([0]).chain_update(arguments_digest).finalize().into()
 }
 
-/// What is kept of a call with a key that was made.
+/// The record of a completed call with a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kept {
     /// The result as JSON, which takes less room than the value and can be counted.
@@ -65,7 +65,7 @@ impl UsedKey {
         Some(Self { key, call: digest_of_call(&call.tool, arguments), kept: Kept::InDoubt })
     }
 
-    /// Notes that the call succeeded. Of any other, the audit does not say whether it had its effect.
+    /// Records that the call succeeded. Of any other, the audit does not say whether it had its effect.
     pub(crate) fn succeeded(&mut self) {
         self.kept = Kept::Forgotten;
     }

@@ -1,4 +1,4 @@
-//! What a call of a tool of this node led to, for the audit, for the agent and for the call's key.
+//! The outcome of a call to a tool of this node, for the audit, for the agent and for the call's key.
 
 use rmcp::model::{CallToolResult, ContentBlock, MetaObject, ResultType};
 use serde_json::json;
@@ -9,7 +9,7 @@ use crate::keys::{Kept, Refusal};
 /// Key in `_meta` that marks a result as content of an MCP server.
 const UNTRUSTED: &str = "dev.cynode/untrusted";
 
-/// What a call led to.
+/// The outcome of a call.
 #[derive(Debug)]
 pub(crate) struct CallOutcome {
     pub(crate) outcome: Outcome,

@@ -11,7 +11,7 @@ use crate::Call;
 const OF_THE_NODE: [&str; 2] = ["lease.", "sandbox.job."];
 const MAX_NAME_BYTES: usize = 128;
 
-/// What became of a call that was passed on.
+/// The outcome of a forwarded call.
 #[derive(Debug)]
 pub(crate) enum PassedOn {
     Answered(Box<CallToolResult>),

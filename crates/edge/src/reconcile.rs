@@ -91,7 +91,7 @@ impl Edge {
         });
         self.end_interrupted(&left)?;
         let validity = match (lease, now) {
-            // Without a second line, nothing was done under it, and the gateway was perhaps not told of it.
+            // Without a second line, no call was made under it, and the gateway may not have its opening.
             (Some((lease, text, at)), Some(now)) if !is_new => {
                 Validity::received(lease, text.into(), at, now)
             }

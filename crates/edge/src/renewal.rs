@@ -22,7 +22,7 @@ pub(crate) async fn keep_renewed(session: &Session) -> Infallible {
         let validity = session.validity();
         sleep(validity.until_renewal()).await;
         if session.is_revoked() || session.file.closed().is_some() {
-            // Ended for good.
+            // Ended permanently.
             return std::future::pending().await;
         }
         match renew(session, &validity).await {

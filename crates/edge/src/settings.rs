@@ -11,7 +11,7 @@ use upstream::{Breaker, Options, Transport};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const BREAKER: Breaker = Breaker { failures: 5, open_for: Duration::from_secs(10) };
 
-/// What [`Edge::open`](crate::Edge::open) needs.
+/// Settings of [`Edge::open`](crate::Edge::open).
 #[derive(Clone)]
 pub struct EdgeSettings {
     /// Holds the audit files. Only this process may use it.

@@ -1,4 +1,4 @@
-//! What all leases of a node share.
+//! State shared by all leases of a node.
 
 use std::sync::{
     Arc,
@@ -12,7 +12,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::{Clock, EdgeLimits, local::LocalTools};
 
-/// What all sessions of a node share.
+/// State shared by all sessions of a node.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) node: NodeId,
@@ -37,13 +37,13 @@ impl Shared {
         self.trusted_keys.is_empty() || self.trusted_keys.iter().any(|trusted| trusted == key)
     }
 
-    /// Notes that a file of this node could not be written.
+    /// Records that a file of this node could not be written.
     pub(crate) fn note_write_failure(&self, error: &dyn std::error::Error) {
         self.write_failure.send_replace(Chain(error).to_string());
     }
 }
 
-/// What the edge has done since it was opened.
+/// Counters since the edge was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EdgeCounts {
     /// Calls of tools of this node that were permitted and made.

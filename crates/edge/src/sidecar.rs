@@ -1,4 +1,4 @@
-//! What belongs to an audit file and is not audited: by what the node decides under the lease.
+//! The file beside an audit file with what the node needs to decide under the lease: keys and access rules.
 
 use std::{
     collections::BTreeSet,
@@ -9,10 +9,10 @@ use std::{
 use policy::Rule;
 use serde::{Deserialize, Serialize};
 
-/// Ends of the names of files.
+/// File name extensions.
 pub(crate) const AUDIT: &str = "audit";
 const RULES: &str = "json";
-/// Of one that is not whole yet.
+/// Extension of a sidecar that is still being written.
 const NEW: &str = "json.new";
 
 /// Kept beside the audit file, so that another process can continue under the lease.
@@ -25,12 +25,12 @@ pub(crate) struct Sidecar {
     /// Keys with which other gateways renewed it.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(crate) other_keys: BTreeSet<String>,
-    /// Those that the lease names by their digest.
+    /// The access rules that the lease names by their digest.
     pub(crate) rules: Vec<Rule>,
 }
 
 impl Sidecar {
-    /// Writes it as a whole: if this fails, the one before stays.
+    /// Replaces the file atomically: if this fails, the previous one stays.
     pub(crate) fn write(&self, folder: &Path, lease_id: &str) -> io::Result<()> {
         let new = path(folder, lease_id, NEW);
         fs::write(&new, subjects::encode_json(self))?;

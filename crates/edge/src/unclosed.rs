@@ -44,7 +44,7 @@ impl Unclosed {
         let mut sessions = self.lock();
         sessions.retain(|session| match session.close() {
             Ok(()) => {
-                info!(lease.id = session.lease_id(), "Audit of a lease is closed after all.");
+                info!(lease.id = session.lease_id(), "Audit of a lease closed by a retry.");
                 false
             }
             Err(error) => {

@@ -130,7 +130,7 @@ impl From<DbErr> for CallError {
     }
 }
 
-/// What built-in tools need besides the store.
+/// Services that built-in tools use besides the store.
 #[derive(Debug)]
 pub struct ToolResources {
     pub leases: Arc<LeaseIssuer>,

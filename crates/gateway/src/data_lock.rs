@@ -87,7 +87,7 @@ fn make_store_private(store: &Path) {
     }
 }
 
-/// A volume may belong to another user; then its rights are the operator's to decide.
+/// A volume may belong to another user; then the operator decides on its permissions.
 fn make_private(path: &Path) {
     if let Err(error) = file::make_private(path) {
         warn!(path = %path.display(), %error, "Rights of other users not removed.");

@@ -20,7 +20,7 @@ const READY_TIMEOUT: Duration = Duration::from_secs(2);
 const KEEP_PROBE: Duration = Duration::from_millis(500);
 const PROMETHEUS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What probes and metrics are about.
+/// The state that probes and metrics report.
 #[derive(Clone, Debug)]
 pub(crate) struct Watched {
     store: Store,
@@ -65,7 +65,7 @@ async fn ready(State(watched): State<Watched>) -> (StatusCode, &'static str) {
     }
 }
 
-/// What the store can do, as far as a probe tells.
+/// The state of the store according to the last probe.
 #[derive(Clone, Copy, Debug)]
 enum StoreState {
     Writable,

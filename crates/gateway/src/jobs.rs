@@ -1,4 +1,4 @@
-//! The gateway's side of jobs: takes over what nodes write to their chains, and answers nodes that report.
+//! The gateway's side of jobs: applies the messages in their chains, and answers the reports of nodes.
 
 mod chains;
 mod presence;

@@ -1,4 +1,4 @@
-//! Looks from time to time for what the streams have lost, and for what removed nodes left in them.
+//! Periodically republishes messages that the streams have lost, and deletes those that removed nodes left.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,7 +21,7 @@ pub(crate) struct Lost {
 }
 
 impl Lost {
-    /// Looks until `stop` is cancelled. All gateways do: what is lost is sent by the first that finds it.
+    /// Runs until `stop` is cancelled. All gateways do this: the first that finds a lost message sends it.
     pub(crate) async fn run(self, stop: CancellationToken) {
         let mut looks = interval(INTERVAL);
         loop {
@@ -32,7 +32,7 @@ impl Lost {
             }
             let Self { store, sandboxes, leases } = &self;
             if let Err(error) = sandboxes.forget_left(store).await {
-                warn!(error = %Chain(&error), "Queues of removed nodes not looked at; retrying.");
+                warn!(error = %Chain(&error), "Queues of removed nodes not cleaned up; retrying.");
             }
             report("jobs", control::requeue_lost_jobs(store, sandboxes, leases).await);
             report("workflows", control::requeue_lost_workflows(store, sandboxes).await);

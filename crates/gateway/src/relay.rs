@@ -31,7 +31,7 @@ use tracing::{info, warn};
 use self::lanes::{Lanes, Run};
 use crate::metrics::Metrics;
 
-/// The first pause after a look that found no messages. It doubles up to [`MAX_PAUSE`], and starts anew when
+/// The first pause after a read that found no messages. It doubles up to [`MAX_PAUSE`], and starts anew when
 /// a message is added or published.
 const MIN_PAUSE: Duration = Duration::from_millis(2);
 const MAX_PAUSE: Duration = Duration::from_secs(1);
@@ -39,13 +39,13 @@ const MAX_PAUSE: Duration = Duration::from_secs(1);
 const FAILURE_PAUSE: Duration = Duration::from_secs(1);
 /// How often the messages that wait are counted.
 const COUNT_INTERVAL: Duration = Duration::from_secs(1);
-/// How often messages behind a long backlog of another subject are looked for, which reads all of that.
+/// How often to search for messages behind a long backlog of another subject, which reads all of it.
 const LOOK_PAST_INTERVAL: Duration = Duration::from_millis(100);
 /// Messages that are read, and that are removed, at once.
 const BATCH: usize = 256;
 const STREAM_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why messages cannot be looked for, or a key goes no further.
+/// Why messages cannot be read, or why a key is blocked.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error(transparent)]
@@ -56,7 +56,7 @@ enum Failure {
     Stream(String),
     #[error("publishing on {0}")]
     Publish(String, #[source] PublishError),
-    #[error("looking for a message on {0}")]
+    #[error("searching for a message on {0}")]
     Look(String, #[source] ReadError),
     #[error("no worker answers on {0}")]
     NoAnswer(String),
@@ -69,7 +69,7 @@ impl Failure {
     }
 }
 
-/// What became of a run.
+/// The outcome of publishing a run.
 #[derive(Debug)]
 struct Ended {
     key: String,
@@ -304,7 +304,7 @@ impl Looks {
         is_due
     }
 
-    /// Notes that there may be messages. While others are published, several such notes lead to one look.
+    /// Records that there may be messages. While others are published, several such notes lead to one look.
     fn hurry(&mut self, is_busy: bool) {
         self.pause = MIN_PAUSE;
         if !self.is_failing {
@@ -319,7 +319,7 @@ impl Looks {
         self.succeed(lanes, wait);
     }
 
-    /// Notes that messages were found; if `has_more`, others may follow them.
+    /// Records that messages were found; if `has_more`, others may follow them.
     fn found_some(&mut self, lanes: &Lanes, has_more: bool) {
         self.pause = MIN_PAUSE;
         self.succeed(lanes, if has_more { Duration::ZERO } else { MIN_PAUSE });
@@ -329,14 +329,14 @@ impl Looks {
         let now = Instant::now();
         self.at = lanes.next_due(now).map_or(now + wait, |due| due.min(now + wait));
         if std::mem::take(&mut self.is_failing) {
-            info!("Messages of the outbox are published again.");
+            info!("Outbox publishing resumed.");
         }
     }
 
     fn fail(&mut self, error: &Failure) {
         self.at = Instant::now() + FAILURE_PAUSE;
         if !std::mem::replace(&mut self.is_failing, true) {
-            warn!(error = %Chain(error), "Messages of the outbox wait; retrying.");
+            warn!(error = %Chain(error), "Outbox messages not published; retrying.");
         }
     }
 }

@@ -70,7 +70,7 @@ const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(60);
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// How long leases are listed after their end.
 const KEEP_ENDED_LEASES: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-/// How long calls to external providers are kept after their end. What they used is kept for good.
+/// How long calls to external providers are kept after their end. Their usage is kept permanently.
 const KEEP_ENDED_PROVIDER_CALLS: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// Runs the gateway until SIGTERM or SIGINT.
 pub async fn run(cli: Cli, config: Config) -> Result<(), Error> {

@@ -12,7 +12,7 @@ use tracing::warn;
 
 use crate::metrics::Metrics;
 
-/// Shorter than any interval at which metrics are scraped.
+/// Shorter than common scrape intervals of metrics.
 const COUNT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Counts the workflows of the store, whichever gateway changed them.

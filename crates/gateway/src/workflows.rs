@@ -19,7 +19,7 @@ use tracing::{info, warn};
 use crate::jobs::stream_config;
 
 const SETUP_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often the queue is looked for while the connection lasts.
+/// How often the queue is checked while the connection lasts.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 
 #[derive(Debug, thiserror::Error)]
@@ -38,7 +38,7 @@ pub(crate) struct RunnerQueue {
     pub(crate) ack_wait: Duration,
 }
 
-/// What was logged last.
+/// The state that was logged last.
 #[derive(Debug, PartialEq, Eq)]
 enum State {
     Ready,
@@ -99,8 +99,8 @@ impl RunnerQueue {
     }
 }
 
-/// Has a consumer that an earlier release created deliver messages without limit: the server keeps a message
-/// that it has given up, so its workflow would wait for good. All else of the consumer stays as it is.
+/// Removes the delivery limit of a consumer that an earlier release created. A message past the limit is not
+/// delivered again, and its workflow would wait forever. Leaves the rest of the consumer as it is.
 async fn lift_delivery_limit(stream: &Stream, consumer: &PullConsumer, ack_wait: Duration) {
     let found = consumer.cached_info().config.clone();
     let max_deliver = streams::workflow_runners(ack_wait).max_deliver;
@@ -114,7 +114,7 @@ async fn lift_delivery_limit(stream: &Stream, consumer: &PullConsumer, ack_wait:
     };
     let why = match timeout(SETUP_TIMEOUT, update).await {
         Ok(Ok(())) => {
-            info!("Workflow consumer updated: it delivers messages without limit.");
+            info!("Workflow consumer updated: it redelivers messages without limit.");
             return;
         }
         Ok(Err(error)) => error.to_string(),
@@ -122,7 +122,7 @@ async fn lift_delivery_limit(stream: &Stream, consumer: &PullConsumer, ack_wait:
     };
     warn!(
         %why,
-        "Workflow consumer gives messages up; run `nats consumer edit {} {} --max-deliver={max_deliver}`.",
+        "Workflow consumer limits redelivery; run `nats consumer edit {} {} --max-deliver={max_deliver}`.",
         streams::WORKFLOWS,
         streams::WORKFLOW_RUNNERS,
     );

@@ -52,7 +52,7 @@ pub struct Delivery<W: Workload> {
 pub enum Settlement {
     /// Acknowledged: the server removes it.
     Acknowledge,
-    /// What is in it was done by another process. Acknowledged only while the delivery is fresh, since
+    /// Another process did its work. Acknowledged only while the delivery is fresh, since
     /// another process may already be settling the message.
     AcknowledgeIfFresh,
     /// Handed back (nak), to be redelivered after this delay.
@@ -136,7 +136,7 @@ impl<W: Workload> Delivery<W> {
         &self.message.payload
     }
 
-    /// How long the server waits for an acknowledgement or a heartbeat.
+    /// Returns how long the server waits for an acknowledgement or a heartbeat.
     pub fn ack_wait(&self) -> Duration {
         self.receipt.as_ref().map_or(Duration::MAX, |receipt| receipt.ack_wait)
     }

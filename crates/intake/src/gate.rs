@@ -10,7 +10,7 @@ pub struct Gate {
     trial: Option<(u64, usize)>,
 }
 
-/// What breakers report their state to. Closes the gate while one of them is open.
+/// Receives the state of breakers. Closes the gate while one of them is open.
 #[derive(Clone, Debug)]
 pub struct Breakers(watch::Sender<Counts>);
 
@@ -96,7 +96,7 @@ impl Breakers {
         Hold(self.clone())
     }
 
-    /// Notes that the state of one breaker changed.
+    /// Records that the state of one breaker changed.
     pub(crate) fn change(&self, from: State, to: State) {
         self.0.send_modify(|counts| {
             if let Some(before) = counts.count(from) {

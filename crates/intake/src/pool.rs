@@ -58,7 +58,7 @@ pub struct Pool<W: Workload> {
     tasks: JoinSet<()>,
 }
 
-/// What a pool pulls, and how much at a time.
+/// Configuration of a pool: its queue, and how many messages it pulls at a time.
 #[derive(Debug)]
 pub struct PoolOptions<W: Workload> {
     pub kind: W::Kind,
@@ -68,7 +68,7 @@ pub struct PoolOptions<W: Workload> {
     pub slots: Slots,
     /// How long the server waits for an acknowledgement or a heartbeat.
     pub ack_wait: Duration,
-    /// What keeps the program from being ready while pulls fail.
+    /// The readiness condition that is unmet while pulls fail.
     pub blocker: <W::Health as Health>::Blocker,
 }
 

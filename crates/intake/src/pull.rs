@@ -14,7 +14,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-/// A request without a response is taken for lost this long after its expiry.
+/// A request without a response counts as lost this long after its expiry.
 const LOST_AFTER_EXPIRY: Duration = Duration::from_secs(2);
 /// Time limit for sending a request. While the client is disconnected its send queue may be full.
 const SEND_TIMEOUT: Duration = Duration::from_secs(1);
@@ -29,7 +29,7 @@ pub(super) enum Error {
     TimedOut,
 }
 
-/// What arrived on the subscription.
+/// A message that arrived on the subscription.
 #[derive(Debug)]
 pub(super) enum Arrival {
     /// A message and the slot that was reserved for it.
@@ -80,7 +80,7 @@ impl Puller {
         self.request.is_some()
     }
 
-    /// When an open request is taken for lost.
+    /// Returns when an open request counts as lost.
     pub(super) fn lost_at(&self) -> Option<Instant> {
         self.request.as_ref().map(|request| request.lost_at)
     }

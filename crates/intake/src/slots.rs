@@ -1,4 +1,4 @@
-//! The right to work on so many messages at a time.
+//! Slots: limit how many messages are processed at a time.
 
 use std::{num::NonZeroUsize, sync::Arc};
 

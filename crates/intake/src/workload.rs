@@ -1,4 +1,4 @@
-//! What a program says about the messages that it pulls.
+//! The traits by which a program describes the messages that it pulls.
 
 use std::{fmt, future::Future};
 
@@ -35,7 +35,7 @@ pub trait Health: fmt::Debug + Send + Sync + 'static {
     /// Something that keeps a program from being ready.
     type Blocker: Clone + fmt::Debug + Send + Sync + 'static;
 
-    /// What the program pulls, in the plural, for logs and reasons.
+    /// Plural noun for the pulled messages, for logs and readiness reasons.
     const PULLED: &'static str;
 
     fn block(&self, blocker: Self::Blocker, why: String);

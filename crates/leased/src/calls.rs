@@ -108,7 +108,7 @@ pub async fn keep_renewed(client: &Client, held: &HeldLease) -> Infallible {
     }
 }
 
-/// Revokes a lease, so that it is of no use to anybody. Only for one that was issued for what has ended: it
+/// Revokes a lease, so that it cannot be used any more. Only for one that was issued for what has ended: it
 /// may be in use for something else otherwise. Best effort: a lease ends by itself, if late.
 pub async fn give_back(client: &Client, held: &HeldLease) {
     let revoked = async {

@@ -10,8 +10,8 @@ const MAX_RETRY_WAIT: Duration = Duration::from_secs(4);
 /// A call that timed out is tried only so often.
 const MAX_TIMED_OUT_TRIES: u32 = 2;
 
-/// Makes a call until it succeeds, fails for good, or `patience` is over since its first failure. Returns the
-/// number of tries too. The call must carry an idempotency key, unless it changes nothing.
+/// Makes a call until it succeeds, fails permanently, or `patience` has passed since the first failure.
+/// Returns the number of tries, too. The call must carry an idempotency key, unless it changes nothing.
 ///
 /// `on_failed_try` is called at once when a try fails, with the number of tries, and returns whether another
 /// one may follow. `before_retry` is awaited before each further one.

@@ -52,7 +52,7 @@ pub struct OpenError {
     pub hint: Hint,
 }
 
-/// What may help after a connection could not be opened.
+/// The possible remedy after a connection could not be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hint {
     /// Try [`Era::Older`]: the server supports only the older era and does not reject the newer handshake in
@@ -62,7 +62,7 @@ pub enum Hint {
     /// The server closed the connection during the handshake, as some do that accept nothing but
     /// `initialize`.
     Hangup,
-    /// Nothing is known to help.
+    /// No remedy is known.
     Nothing,
 }
 

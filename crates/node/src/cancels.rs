@@ -1,7 +1,7 @@
 //! Requests that jobs end, as the gateway publishes them on `jobs.cancel.<job>`.
 //!
 //! A request is stored, so that a node that takes the job later finds it. What runs here is ended as soon as
-//! the request is heard; after a reconnect the stored ones are looked for, since they may have been missed.
+//! the request arrives; after a reconnect the stored requests are read, since some may have been missed.
 
 use std::{
     collections::HashMap,
@@ -61,7 +61,7 @@ impl RunningJobs {
         }
     }
 
-    /// Ends jobs as their requests are heard, until `stop`.
+    /// Ends jobs as their requests arrive, until `stop`.
     pub(crate) async fn follow(
         self,
         mut requests: Subscriber,

@@ -1,4 +1,4 @@
-//! Opens the engines of a node and tries to escape from each. One that is missing or does not hold is not
+//! Opens the engines of a node and tries to escape from each. One that is missing or fails the test is not
 //! offered: there is no way to run a job without a sandbox.
 
 use std::{

@@ -49,7 +49,7 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// After how long a job is delivered again that needs a newer build, or an engine that is not offered.
 const UNREADY_DELAY: Duration = Duration::from_secs(30);
 
-/// What the node says about the messages that it pulls.
+/// The jobs of the node as a workload.
 #[derive(Debug)]
 pub(crate) struct Jobs;
 
@@ -141,7 +141,7 @@ impl JobRunner {
                 Err(error) => debug!(error = %Chain(&error), "Heartbeat not confirmed."),
             }
             journal.check_ownership().await;
-            // A request that was not heard.
+            // A request that this process missed.
             if read_cancel_request_once(&self.streams, journal.job()).await {
                 self.running.cancel(journal.job());
             }
@@ -209,7 +209,7 @@ impl JobRunner {
         delivery: &Delivery,
         cancelled: &CancellationToken,
     ) -> Settlement {
-        // A request that came before the claim; later ones are heard.
+        // A request from before the claim; later ones arrive on the subscription.
         if read_cancel_request(&self.streams, job.job_id).await {
             return self.finish(journal, journal.result(End::Cancelled)).await;
         }
@@ -274,7 +274,7 @@ impl JobRunner {
     }
 }
 
-/// Waits until the server may soon give the job to another node, since it has not heard of this one. A sixth
+/// Waits until the server may soon give the job to another node, since it got no heartbeat. A sixth
 /// of the time is left to end what runs.
 async fn until_others_may_start(delivery: &Delivery) {
     loop {
@@ -356,7 +356,7 @@ fn read(body: &[u8]) -> Result<Job, Unreadable> {
     Job::decode(body).map_err(|error| malformed(&error.describe()))
 }
 
-/// The name of a job's sandbox on this machine.
+/// Returns the name of a job's sandbox on this machine.
 fn sandbox_name(job: JobId, attempt: u32) -> String {
     format!("{job}-{attempt}")
 }

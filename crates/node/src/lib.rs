@@ -2,9 +2,9 @@
 //!
 //! - [`run`]: starts and stops all parts in order
 //! - `job`: the life of one job
-//! - `queue`, `presence`, `orders`, `cancels`: what the node takes, reports and is told
+//! - `queue`, `presence`, `orders`, `cancels`: queues to pull from, reports, orders and cancel requests
 //! - `tools`: what jobs call through the node
-//! - `engines`, `health`, `metrics`, `http`: what it can do, and what operators see
+//! - `engines`, `health`, `metrics`, `http`: available engines, probes and metrics
 
 mod cancels;
 pub mod config;

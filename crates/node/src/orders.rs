@@ -1,5 +1,5 @@
-//! The last orders of the gateway, in the node's folder: a node that is started while the gateway is away
-//! begins with them.
+//! Stores the last orders of the gateway in the node's folder: a node that starts while the gateway is
+//! unavailable follows them.
 
 use std::{
     fs, io,
@@ -16,7 +16,7 @@ const FILE: &str = "orders.json";
 #[error("{}", .0.display())]
 pub(crate) struct Error(PathBuf, #[source] io::Error);
 
-/// What is kept of orders. Whether another process has the same id is not: that is about one process.
+/// The stored part of orders. A duplicate id is not stored: it concerns one process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Kept {
     /// A folder may be given to another node.
@@ -31,7 +31,7 @@ struct Kept {
 pub(crate) struct OrderFile {
     path: PathBuf,
     node: NodeId,
-    /// What the file has, if that is known.
+    /// The content of the file, if known.
     kept: Option<Kept>,
 }
 

@@ -25,13 +25,13 @@ use crate::{
     queue::OtherNodes,
 };
 
-/// After this many reports without an answer, the node goes by the last orders that it was given.
+/// After this many reports without an answer, the node follows the last orders that it received.
 const MAX_UNANSWERED: u32 = 3;
 const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the last report of a node that stops may take.
 const FAREWELL_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// What does not change while the node runs.
+/// The parts of a report that do not change while the node runs.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeInfo {
     pub(crate) node: NodeId,
@@ -74,7 +74,7 @@ impl Presence {
         drop(timeout(FAREWELL_TIMEOUT, self.ask()).await);
     }
 
-    /// Begins with the orders that an earlier process of this node was given.
+    /// Starts with the orders that an earlier process of this node received.
     fn resume(&self, orders: &mut Orders) {
         let found = match orders.file.read() {
             Ok(Some(found)) => found,
@@ -98,9 +98,9 @@ impl Presence {
                 self.obey(orders, &found);
                 orders.until_ordered = None;
             }
-            // Without a gateway the last orders hold.
+            // Without a gateway the last orders stay in force.
             Ok(None) | Err(_) => {
-                debug!("Presence not answered; the last orders hold.");
+                debug!("Presence not answered; keeping the last orders.");
                 orders.unanswered += 1;
                 if orders.unanswered >= MAX_UNANSWERED && orders.until_ordered.take().is_some() {
                     info!("Gateway does not answer; the last orders stay in force.");
@@ -166,7 +166,7 @@ impl Presence {
     }
 }
 
-/// What the node was told, and does. Nothing is pulled while one of these is held.
+/// The orders in force. Nothing is pulled while one of the holds is set.
 #[derive(Debug)]
 struct Orders {
     /// Keeps them for the next process.

@@ -60,7 +60,7 @@ pub enum Error {
     Host(#[source] sandbox::HostError),
     #[error("removing what an earlier process of this node left")]
     Reconcile(#[source] std::io::Error),
-    #[error("no engine can be offered: {0}")]
+    #[error("no sandbox engine is usable: {0}")]
     NoEngine(String),
     #[error("setting up the tools of jobs")]
     Tools(#[from] tools::Error),
@@ -123,7 +123,7 @@ fn gateway(config: &Config) -> Result<Client, Error> {
     .map_err(Error::Gateway)
 }
 
-/// Looks whether the gateway accepts this node's token, and goes on looking while it does not.
+/// Checks whether the gateway accepts this node's token, and repeats the check until it does.
 async fn watch_token(token: &Breaker, gateway: &Client, background: &TaskTracker, ended: &CancellationToken) {
     // A gateway that is away says nothing about the token.
     if let Ok(Err(error @ (mcp::Error::Unauthorized(_) | mcp::Error::Token(..)))) =
@@ -225,7 +225,7 @@ impl Node {
         // What is left would have to be removed by the next start.
         self.host.settled().await;
         if timeout(CLOSE_TIMEOUT, tools.close(&self.broker)).await.is_err() {
-            warn!("Audit not shipped in time; the next start of the node goes on.");
+            warn!("Audit not shipped in time; the next start of the node ships the rest.");
         }
         served
     }

@@ -31,7 +31,7 @@ const TOKEN_VARIABLE: &str = "CYNODE_MCP_TOKEN";
 pub enum Error {
     #[error(transparent)]
     Key(#[from] signing_key::Error),
-    #[error("making the folder for sockets {}", .0.display())]
+    #[error("creating the socket folder {}", .0.display())]
     Folder(PathBuf, #[source] io::Error),
     #[error(transparent)]
     Edge(#[from] edge::Error),
@@ -76,7 +76,7 @@ impl JobTools {
             Some(listen) => {
                 let (address, serving) = edge.listen_loopback(listen, stop.clone()).await?;
                 background.spawn(serving);
-                info!(%address, "Tools of jobs served.");
+                info!(%address, "Serving tools to jobs.");
                 Some(address)
             }
             None => None,
@@ -153,14 +153,14 @@ impl JobTools {
             warn!(leases = open, "Audit not closed; the next start of the node closes it.");
         }
         if !self.edge.ship_once(broker).await {
-            warn!("Audit not shipped as a whole; the next start of the node goes on.");
+            warn!("Audit shipped only in part; the next start of the node ships the rest.");
         }
         self.edge.close().await;
     }
 }
 
-/// Makes the folder of sockets for this user alone, also if it exists: whoever reaches a socket calls as its
-/// job. Jobs do not: each connects to a socket in its sandbox, and the node passes on what is said there.
+/// Makes the socket folder accessible to this user only, also if it exists: access to a socket permits calls
+/// as its job. Jobs do not need it: each connects to a socket in its sandbox, and the node forwards the data.
 fn make_folder(path: &Path) -> io::Result<()> {
     file::create_private_folder(path)?;
     file::make_private(path)

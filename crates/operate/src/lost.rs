@@ -93,7 +93,7 @@ pub async fn ids_not_in(
     for _ in 0..READS {
         let batch = broker::read_batch(&broker.jetstream, stream, subject, from, BATCH).await?;
         let Some(last) = batch.last() else {
-            // There are messages: nobody answered, or a replica that does not have them yet.
+            // There are messages: no server answered, or only a replica that does not have them yet.
             let is_unknown = has_messages && !has_read;
             return Ok(if is_unknown { BTreeSet::new() } else { ids });
         };
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn older_handoffs_of_other_kinds_hide_no_loss() {
+    fn older_handoffs_of_other_kinds_do_not_hide_a_loss() {
         let queue = queue(begun(), &[Kind::Plan, Kind::Review]);
         assert!(queue.has_lost(Kind::Chat, at(1), at(1), at(6)));
         assert!(!queue.has_lost(Kind::Review, at(1), at(1), at(6)));

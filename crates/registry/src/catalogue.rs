@@ -22,7 +22,7 @@ use store::{
     entity::{revision, upstream},
 };
 
-/// What runs when a tool is called.
+/// The implementation that runs when a tool is called.
 #[derive(Clone, Debug)]
 pub enum Backend {
     BuiltIn(Arc<Entry>),

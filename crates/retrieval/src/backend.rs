@@ -14,7 +14,7 @@ use crate::{
     words::Tokenizer,
 };
 
-/// What a backend returns, to be awaited.
+/// The future that a backend returns.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send + 'a>>;
 
 /// Why a backend did not do what was asked.

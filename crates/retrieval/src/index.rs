@@ -69,7 +69,7 @@ pub struct Index {
     slots: Vec<u32>,
     vectors: Columns,
     total_length: u64,
-    /// What documents, terms and occurrences take at most.
+    /// Upper bound on the memory of documents, terms and occurrences.
     held_bytes: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What is searched.
+//! A parsed query.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use crate::{
     words::{Tokenizer, Word},
 };
 
-/// What is searched: for each term, the words that may stand for it, with their weights.
+/// A parsed query: for each term, the words that match it, with their weights.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Query(pub(crate) BTreeMap<String, BTreeMap<Word, f64>>);
 
@@ -20,7 +20,7 @@ impl Query {
         query
     }
 
-    /// Lets a word stand for a term of the query. Of all that stand for one, each document counts the best.
+    /// Adds a word that matches a term of the query. For each term a document counts only its best match.
     pub fn add(&mut self, term: &str, word: Word, weight: f64) {
         let known = self.0.entry(term.to_owned()).or_default().entry(word).or_default();
         *known = known.max(weight);

@@ -143,7 +143,7 @@ impl Group {
         Ok(())
     }
 
-    /// Whether a folder of the group exists.
+    /// Returns whether a folder of the group exists.
     pub(crate) fn exists(&self) -> bool {
         self.folders().into_iter().any(Path::exists)
     }

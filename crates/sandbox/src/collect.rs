@@ -13,11 +13,11 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, fstat, open
 use sha2::{Digest, Sha256};
 use tokio::task::spawn_blocking;
 
-/// The most files and folders of a workspace that are looked at.
+/// Maximum number of files and folders of a workspace that are visited.
 const MAX_ENTRIES: usize = 100_000;
 /// How files are opened: opening a FIFO does not wait, and a link is not followed.
 const OPEN: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOFOLLOW).union(OFlags::NOCTTY);
-/// The deepest folder that is looked at.
+/// Maximum depth of visited folders.
 const MAX_DEPTH: usize = 64;
 
 /// What a job left.
@@ -25,7 +25,7 @@ const MAX_DEPTH: usize = 64;
 pub struct Collected {
     /// In the order of their paths.
     pub files: Vec<OutputFile>,
-    /// What matched and is not among the files, in the order of the paths.
+    /// Matches that could not be collected, in the order of the paths.
     pub problems: Vec<Problem>,
 }
 
@@ -75,13 +75,13 @@ pub enum ProblemKind {
     TooLarge(u64),
     #[error("is not a regular file but a {0}")]
     NotRegular(&'static str),
-    #[error("leads out of the workspace")]
+    #[error("points outside the workspace")]
     Escapes,
     #[error("has a name that is not UTF-8")]
     NotUtf8,
     #[error("cannot be read: {0}")]
     Unreadable(String),
-    #[error("is too deep in folders, or one of too many files")]
+    #[error("is nested too deeply, or exceeds the limit on files")]
     TooMany,
 }
 
@@ -91,7 +91,7 @@ impl std::fmt::Display for Problem {
     }
 }
 
-/// Nothing could be collected.
+/// The error if nothing could be collected.
 #[derive(Debug, thiserror::Error)]
 pub enum CollectError {
     #[error("cannot collect outputs of a job that still runs; wait for its end")]

@@ -108,7 +108,7 @@ pub enum StartError {
 }
 
 impl StartError {
-    /// Says whose fault it is that a sandbox could not be set up: the job's, or the machine's.
+    /// Returns whether the job or the machine caused the failure to set up a sandbox.
     fn of_setup(error: io::Error) -> Self {
         match error.downcast::<WorkspaceFull>() {
             Ok(full) => Self::Spec(SpecError { field: "inputs", problem: full.to_string() }),
@@ -136,7 +136,7 @@ pub async fn open(host: &Arc<Host>, kind: EngineKind) -> Result<Arc<Engine>, Una
     Ok(Arc::new(Engine { host: host.clone(), kind, version, notes, inner }))
 }
 
-/// What an engine says about itself.
+/// The properties of an engine.
 #[derive(Debug)]
 struct EngineFacts {
     version: String,
@@ -151,12 +151,12 @@ impl Engine {
         self.kind
     }
 
-    /// The version of the program behind it.
+    /// Returns the version of the engine's program.
     pub fn version(&self) -> &str {
         &self.version
     }
 
-    /// What operators should know, such as a limit that is not enforced here.
+    /// Returns notes for operators, such as a limit that is not enforced here.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }

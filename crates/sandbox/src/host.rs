@@ -33,7 +33,7 @@ use crate::{
     process::{Spawner, start_keeper},
 };
 
-/// What is visible of the host, read-only, in jobs without an image. Absent ones are left out.
+/// Host folders that are visible, read-only, in jobs without an image. Absent ones are left out.
 const READ_ONLY: &[&str] = &[
     "/usr",
     "/bin",
@@ -188,7 +188,7 @@ impl Host {
         self.tasks.reopen();
     }
 
-    /// Whether each job gets a user of its own.
+    /// Returns whether each job gets a user of its own.
     pub fn has_users_for_jobs(&self) -> bool {
         self.uids.is_some()
     }

@@ -1,4 +1,4 @@
-//! What the inputs of a job take of its memory.
+//! Accounts for the memory that the inputs of a job use.
 //!
 //! The node writes them, so the kernel counts their pages as the node's. The job's control group gets so much
 //! less instead: inputs and all that the job uses together stay within its limit, with every engine.
@@ -7,7 +7,7 @@ use rustix::fs::statfs;
 
 use crate::spec::{Limits, MIN_MEMORY, SpecError};
 
-/// What the kernel needs for a file or a folder in memory besides its content, in bytes.
+/// Kernel memory for a file or a folder in memory, without its content, in bytes.
 const INODE_BYTES: u64 = 1024;
 /// The size of a page where the kernel does not tell.
 const USUAL_PAGE_BYTES: u64 = 4096;

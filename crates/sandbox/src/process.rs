@@ -102,7 +102,7 @@ impl Launch {
     }
 }
 
-/// What the keeper runs: it waits for the end of the node, and kills all that is in its control groups.
+/// The script of the keeper: waits for the end of the node, then kills all processes in its control groups.
 const KEEPER: &str = "read line; for group in \"$1/$2\"*; do echo 0 >\"$group/pids.max\"; done 2>/dev/null; \
      while pids=$(cat \"$1/$2\"*/cgroup.procs \"$1/$2\"*/*/cgroup.procs 2>/dev/null); [ -n \"$pids\" ]; do \
      kill -9 $pids 2>/dev/null; done";
@@ -158,7 +158,7 @@ impl Spawner {
         let mut output = pipe::Receiver::from_owned_fd(read)?;
         let mut text = Vec::new();
         let fed = async {
-            // A program that does not read its input ends all the same.
+            // A program that does not read its input still ends.
             feed.write_all(input).await.unwrap_or_default();
             drop(feed);
         };

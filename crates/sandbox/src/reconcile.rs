@@ -8,7 +8,7 @@ use crate::{
     host::{Host, JobFolder},
 };
 
-/// What was removed.
+/// Counts of what was removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reconciled {
     /// Jobs of which something was left.

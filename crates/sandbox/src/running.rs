@@ -42,13 +42,13 @@ pub(crate) struct Sandbox {
     pub(crate) output: pipe::Receiver,
     /// File systems in memory whose lack of space ends a job as `Disk`; the first is the workspace.
     pub(crate) volumes: Vec<Arc<OwnedFd>>,
-    /// What serves the job: its proxy, its sockets.
+    /// Tasks that serve the job: its proxy and its sockets.
     pub(crate) helpers: JoinSet<()>,
     pub(crate) leftovers: Leftovers,
     pub(crate) limits: Limits,
     pub(crate) term_grace: Duration,
     pub(crate) globs: GlobSet,
-    /// What the job's proxy goes by, if it has one.
+    /// The allowlist of the job's proxy, if it has one.
     pub(crate) allowed: Option<Arc<Allowlist>>,
 }
 
@@ -59,7 +59,7 @@ pub struct Running {
     globs: GlobSet,
     allowed: Option<Arc<Allowlist>>,
     max_bytes: u64,
-    /// What the inputs take of the job's memory, in bytes.
+    /// The part of the job's memory that its inputs use, in bytes.
     staged: u64,
     stop: watch::Sender<Option<Stop>>,
     ended: watch::Receiver<Option<(End, Usage)>>,
@@ -258,7 +258,7 @@ fn described(exit: Exit, by_code: bool, is_full: bool) -> End {
     }
 }
 
-/// Whether a file system has no space or no inodes left.
+/// Returns whether a file system has no space or no inodes left.
 fn is_full(volume: &OwnedFd) -> bool {
     fstatfs(volume).is_ok_and(|it| it.f_bavail == 0 || (it.f_files > 0 && it.f_ffree == 0))
 }

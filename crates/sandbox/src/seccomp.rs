@@ -23,7 +23,7 @@ const JUMP_GREATER: u16 = 0x25;
 const RETURN: u16 = 0x06;
 /// One more than the last family of sockets that a kernel has.
 const LAST_FAMILY: u32 = 64;
-/// Of linux/net.h, obsolete.
+/// From linux/net.h; obsolete.
 const SOCK_PACKET: libc::c_int = 10;
 const RETURN_ERRNO: u32 = 0x0005_0000;
 

@@ -19,7 +19,7 @@ use crate::{
     spec::{End, Limits, Spec},
 };
 
-/// What the attempts showed.
+/// The results of all attempts.
 #[derive(Clone, Debug, Default)]
 pub struct SelfTest {
     /// In the order of their names.
@@ -35,7 +35,7 @@ pub struct Attempt {
     pub detail: String,
 }
 
-/// What an attempt showed.
+/// The result of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The sandbox contained the attempt.
@@ -55,7 +55,7 @@ impl SelfTest {
 
 /// How much of what an attempt printed is shown, in bytes.
 const SHOWN_BYTES: usize = 200;
-/// Of the machine, what no job without an image may see.
+/// Paths of the machine that no job without an image may see.
 const HIDDEN: [&str; 3] = ["/etc/shadow", "/home", "/root"];
 
 /// Distinguishes the jobs of several tests in one process.
@@ -138,7 +138,7 @@ fn judge(expect: Expect, end: &End, printed: &str) -> (Outcome, String) {
             (Outcome::Untried, last.lines().last().unwrap_or_default().to_owned())
         }
         (End::Timeout, _) if expect == Expect::Output => (Outcome::Escaped, shown),
-        _ => (Outcome::Untried, format!("the attempt did not get to its end: {shown}")),
+        _ => (Outcome::Untried, format!("the attempt did not finish: {shown}")),
     }
 }
 

@@ -51,7 +51,7 @@ impl Spec {
     }
 }
 
-/// What a job may use. All limits are enforced, or the engine is not offered.
+/// The limits of a job. All of them are enforced, or the engine is not offered.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
     /// Processor time per second, in cores.
@@ -85,7 +85,7 @@ impl Default for Limits {
     }
 }
 
-/// What a job reaches over the network.
+/// The network access of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum Network {
     /// Nothing but a loopback interface of its own.
@@ -134,7 +134,7 @@ pub enum Stop {
     Timeout,
 }
 
-/// What a job used.
+/// The resource usage of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     pub cpu_ms: u64,

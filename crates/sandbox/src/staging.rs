@@ -43,7 +43,7 @@ pub(crate) enum Place {
     Host { work: PathBuf, run: PathBuf, pid: Option<i32> },
 }
 
-/// What to put into a sandbox.
+/// The files and sockets to put into a sandbox.
 #[derive(Debug)]
 pub(crate) struct Staging {
     pub(crate) place: Place,
@@ -71,7 +71,7 @@ pub(crate) struct WorkspaceFull {
     workspace: u64,
 }
 
-/// What was put there.
+/// The staged files and sockets.
 #[derive(Debug)]
 pub(crate) struct Staged {
     pub(crate) work: OwnedFd,

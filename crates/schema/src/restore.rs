@@ -47,7 +47,7 @@ fn restore_pairs(inner: &Schema, pairs: Vec<Value>) -> Value {
 }
 
 impl Shape {
-    /// Whether the strict form of this shape admits the value.
+    /// Returns whether the strict form of this shape admits the value.
     fn admits_strict(&self, value: &Value) -> bool {
         match (self, value) {
             (Self::Null, Value::Null)

@@ -88,7 +88,7 @@ impl Shape {
         Self::AnyOf(members.into_iter().map(Schema::new).collect())
     }
 
-    /// Whether null is one of the values.
+    /// Returns whether null is one of the values.
     pub(crate) fn admits_null(&self) -> bool {
         match self {
             Self::Null => true,

@@ -135,14 +135,14 @@ fn write_object(out: &mut Map<String, Value>, properties: &[Property], form: For
     }
 }
 
-/// Whether the text only repeats a name: "An id." for `task_id`.
+/// Returns whether the text only repeats a name: "An id." for `task_id`.
 fn repeats(text: &str, name: &str) -> bool {
     let words = text.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty());
     let mut telling = words.map(str::to_lowercase).filter(|word| !matches!(&**word, "a" | "an" | "the"));
     telling.all(|word| name.split('_').any(|part| part == word))
 }
 
-/// Whether a schema admits every value that is not an array or an object.
+/// Returns whether a schema admits every value that is not an array or an object.
 fn is_any_scalar(schema: &Schema) -> bool {
     let Shape::AnyOf(members) = &schema.shape else { return false };
     let admits = |shape| members.iter().any(|member| member.shape == shape);

@@ -24,7 +24,7 @@ pub struct Loaded<Raw> {
     pub raw: Raw,
     /// The file that was read.
     pub file: Option<PathBuf>,
-    /// What to tell the operator once the log is open.
+    /// Warnings to log once the log is open.
     pub warnings: Vec<String>,
     figment: Figment,
 }

@@ -6,7 +6,7 @@ pub struct Program {
     pub name: &'static str,
     /// The file that is read when none is named, if it exists.
     pub default_file: &'static str,
-    /// Of its environment variables, as in `PMA_`. `<prefix>CONFIG` names the file.
+    /// Prefix of its environment variables, such as `PMA_`. `<prefix>CONFIG` names the file.
     pub prefix: &'static str,
     /// Variables without the prefix, and the settings they set.
     pub plain_variables: &'static [(&'static str, &'static str)],

@@ -1,4 +1,4 @@
-//! Asks a program on this machine whether it is well, as the health check of a container does.
+//! Queries the health endpoint of a program on this machine, for health checks of containers.
 
 use std::{
     io,

@@ -16,7 +16,7 @@ pub struct Policies {
     pub concurrency: Concurrency,
 }
 
-/// What becomes of the due slots of a schedule.
+/// The decision on each due slot of a schedule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// The slots that fire, oldest first.

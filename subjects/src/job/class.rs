@@ -74,7 +74,7 @@ impl fmt::Display for Class {
 }
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a class of jobs")]
+#[error("`{0}` is not a job class")]
 pub struct UnknownClass(String);
 
 impl FromStr for Class {

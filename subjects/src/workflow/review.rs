@@ -87,7 +87,7 @@ named_enum! {
         Escalate = "escalate",
     }
 
-    #[error("`{0}` is not a decision of a review")]
+    #[error("`{0}` is not a review decision")]
     pub struct UnknownDecision;
 }
 

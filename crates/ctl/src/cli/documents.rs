@@ -1,4 +1,4 @@
-//! The commands that documents name exist, with their options.
+//! Tests that the commands in documents exist, with their options.
 
 use std::{fs, path::Path};
 

@@ -1,4 +1,4 @@
-//! How a person names a handoff.
+//! Parses the id of a handoff as a user enters it.
 
 use subjects::{HandoffId, IdError};
 

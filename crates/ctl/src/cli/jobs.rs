@@ -32,7 +32,7 @@ pub(crate) enum Jobs {
     Logs {
         /// Id of the job.
         id: String,
-        /// Go on until the job has ended.
+        /// Follow the log until the job has ended.
         #[arg(long, short)]
         follow: bool,
     },

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Memory {
-    /// Keep the texts, source code and PDFs of a folder as memories. Run it again to bring them up to date.
+    /// Ingest the texts, source code and PDFs of a folder as memories. Run it again to update them.
     Ingest(Ingest),
     /// Search memories.
     Search {

@@ -35,7 +35,7 @@ pub(crate) enum Schedules {
     Resume(ScheduleAt),
     /// Start a run now, also of a suspended schedule.
     Run(ScheduleAt),
-    /// Delete a schedule with its runs. Work that it started goes on.
+    /// Delete a schedule with its runs. Work that it started continues.
     #[command(visible_alias = "delete")]
     Rm {
         #[command(flatten)]

@@ -20,7 +20,7 @@ use crate::{
     print,
 };
 
-/// What people do instead of calling a tool.
+/// The commands that correspond to tools named in messages of the gateway.
 const COMMANDS: [&str; 5] = ["start", "cancel", "pause", "resume", "retry"];
 
 pub(crate) async fn run(gateway: &Gateway, command: Workflows, json: bool) -> Result<Exit, Error> {

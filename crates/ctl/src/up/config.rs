@@ -148,7 +148,7 @@ impl StackConfig {
         self.up.api_port.saturating_add(2)
     }
 
-    /// Whether models are asked through the egress.
+    /// Returns whether models are asked through the egress.
     pub(super) fn has_provider(&self) -> bool {
         self.up.provider_key_file.is_some()
     }

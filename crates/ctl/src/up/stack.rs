@@ -38,7 +38,7 @@ pub(super) struct Stack {
 
 struct Running {
     name: String,
-    /// Whether the stack is of no use without it.
+    /// Whether the stack cannot work without it.
     is_essential: bool,
     state: Arc<ProcessState>,
     stop: CancellationToken,

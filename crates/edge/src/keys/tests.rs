@@ -51,7 +51,7 @@ fn a_call_that_was_not_made_frees_its_key_and_one_that_is_lost_does_not() {
 }
 
 #[test]
-fn full_keys_forget_answers_and_no_key() {
+fn full_key_table_drops_answers_but_no_keys() {
     let keys = keys(4, 10);
     for key in ["a", "b", "c"] {
         fresh(&keys, key).settle(Kept::Answered("5byte".into()));

@@ -9,7 +9,7 @@ use tracing::{error, warn};
 use super::Session;
 use crate::{Answer, AppendError, AuditFile};
 
-/// What a session has done, as far as it matters to whether another node may do all of it instead.
+/// The progress of a session, as far as it decides whether another node may repeat the job.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     /// Set when a call was made or passed on: it may have had its effect.
@@ -44,7 +44,7 @@ impl Session {
         self.progress.borrow().to_unrecorded()
     }
 
-    /// Notes that an earlier process may have made calls.
+    /// Records that an earlier process may have made calls.
     pub(crate) fn note_earlier_calls(&self) {
         self.progress.send_modify(|progress| progress.has_acted = true);
     }

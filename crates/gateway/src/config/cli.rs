@@ -42,7 +42,7 @@ pub struct Cli {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Subcommand)]
 pub enum Command {
-    /// Serve until told to stop. The default command.
+    /// Serve until a signal stops it. The default command.
     #[default]
     Run,
     /// Print every setting with its value and where it came from.

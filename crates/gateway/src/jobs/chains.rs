@@ -1,4 +1,4 @@
-//! Takes what nodes write to the chains of jobs over into the store. All gateways of a store share one
+//! Applies the messages that nodes append to the chains of jobs to the store. All gateways share one
 //! durable consumer.
 
 use std::{sync::Arc, time::Duration};

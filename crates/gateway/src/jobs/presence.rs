@@ -1,4 +1,4 @@
-//! Answers nodes that report themselves. Each report is answered by one of all gateways.
+//! Answers the reports of nodes. One of the gateways answers each report.
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,7 +29,7 @@ impl PresenceResponder {
             match self.answer_all(&stop).await {
                 Ok(()) => delays.reset(),
                 Err(error) => {
-                    debug!(error, "Nodes are not heard; retrying.");
+                    debug!(error, "Subscription to node reports failed; retrying.");
                     select! {
                         () = stop.cancelled() => return,
                         () = sleep(delays.next_delay().unwrap_or_default()) => {}

@@ -11,7 +11,7 @@ use tracing::debug;
 
 use super::{Failure, send};
 
-/// How often a chain that changes meanwhile is looked at again.
+/// Maximum number of reads of a chain that changes meanwhile.
 const MAX_LOOKS: usize = 8;
 
 /// Publishes the result of a job if the condition holds. If it does not, the message is done too: a node

@@ -29,7 +29,7 @@ const KEY_PAUSE: Duration = Duration::from_secs(1);
 /// How long a subject is left out. Shorter than [`KEY_PAUSE`], so that the next probe is another message: the
 /// first may have been refused for its own sake.
 const SUBJECT_PAUSE: Duration = Duration::from_millis(500);
-/// What was not tried again for so long was published by another gateway.
+/// A failed message that was not retried for this long was published by another gateway.
 const FORGET_AFTER: Duration = Duration::from_secs(60);
 /// Keys and subjects that a query leaves out; databases accept some ten thousand parameters. What exceeds
 /// this may take the place of other messages in a batch, but is not published either.
@@ -43,7 +43,7 @@ pub(super) struct Run {
     pub(super) messages: Vec<outbox::Model>,
 }
 
-/// What is not to be read from the outbox at the moment.
+/// Keys and subjects that are currently excluded from reads of the outbox.
 #[derive(Debug)]
 pub(super) struct LeftOut {
     pub(super) keys: Vec<String>,
@@ -155,7 +155,7 @@ impl Lanes {
     fn succeed(&mut self, key: &str, subject: &str) {
         let was_alone = self.failing_keys.remove(key).is_some_and(|failing| failing.is_alone);
         if self.failing_subjects.remove(subject).is_some() || was_alone {
-            info!(key, subject, "Messages of the outbox are published again.");
+            info!(key, subject, "Outbox publishing resumed.");
         }
     }
 
@@ -172,7 +172,7 @@ impl Lanes {
             self.failing_subjects.insert(subject.to_owned(), now + SUBJECT_PAUSE).is_none()
         };
         if is_new {
-            warn!(key, subject, error = %Chain(failure), "Messages of the outbox wait; retrying.");
+            warn!(key, subject, error = %Chain(failure), "Outbox messages not published; retrying.");
         }
     }
 

@@ -10,7 +10,7 @@ use tracing::debug;
 use super::Failure;
 
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
-/// After this time a request is of no use any more: what it is about has ended, or its lease has.
+/// After this time a request is obsolete: its handoff or job, or the lease of it, has ended.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(60 * 60);
 
 /// Sends a request and waits for the first answer.

@@ -41,7 +41,7 @@ fn of_analyst(user: &str, task: &str) -> Value {
 /// Two users, two tasks, one analyst, interleaved: each lease reaches its own task alone, and the audit names
 /// the lease's user.
 #[tokio::test]
-async fn one_analyst_works_for_two_users_and_mixes_nothing_up() {
+async fn one_analyst_serves_two_users_without_mixing_their_data() {
     let gateway = GatewayProcess::start().await;
     let (ada, eve) = (task(&gateway, "ada").await, task(&gateway, "eve").await);
     let analyst = gateway.agent(&gateway.unbound("project_analyst").await);

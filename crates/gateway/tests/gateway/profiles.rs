@@ -226,7 +226,7 @@ async fn switch_that_an_agent_wrote_has_no_effect() {
 
 /// G13: a program that holds a token bound to a profile cannot choose another one.
 #[tokio::test]
-async fn token_bound_to_a_profile_is_of_use_for_no_other() {
+async fn token_bound_to_a_profile_is_refused_for_others() {
     let (gateway, upstream) = stage().await;
     let new = json!({ "label": "bound", "agent": "project_manager", "profile": "team-a" });
     let (_, token) = gateway.issue(new).await;

@@ -42,7 +42,7 @@ pub struct Cli {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Subcommand)]
 pub enum Command {
-    /// Take and run jobs until told to stop. The default command.
+    /// Take and run jobs until a signal stops it. The default command.
     #[default]
     Run,
     /// Print every setting with its value and where it came from.

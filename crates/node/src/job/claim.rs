@@ -30,7 +30,7 @@ const LEFT_TO_OTHERS_FOR: Duration = Duration::from_secs(120);
 /// How often a claim is tried again because another entry was stored first.
 const MAX_CONFLICTS: usize = 8;
 
-/// Who claims.
+/// The claimant.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Claimant<'a> {
     pub(super) node: &'a NodeId,
@@ -68,7 +68,7 @@ pub(super) enum Unrunnable {
     TooManyAttempts { why: Option<String> },
 }
 
-/// What the journal of a job says about earlier attempts.
+/// Earlier attempts of a job, according to its journal.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct EarlierAttempts {
     /// How many claims there are.

@@ -33,7 +33,7 @@ const TERM_GRACE: Duration = Duration::from_secs(5);
 /// Open files of each process of a job.
 const OPEN_FILES: u32 = 4096;
 
-/// What became of an attempt.
+/// The outcome of an attempt.
 #[derive(Debug)]
 pub(super) enum Outcome {
     Ended(Box<JobResult>),
@@ -112,7 +112,7 @@ impl JobRunner {
         if let Some(endpoint) = &endpoint {
             self.tools.add_to(&mut spec, endpoint);
         }
-        // Lost is told by the journal itself.
+        // The journal itself reports a lost claim.
         if journal.record_start().await.is_err() {
             return Outcome::Lost;
         }
@@ -218,7 +218,7 @@ impl JobRunner {
         }
     }
 
-    /// Notes that a sandbox failed on this machine, not the job.
+    /// Records that a sandbox failed on this machine, not the job.
     fn fail(&self, why: String) -> Outcome {
         self.machine.record_failure(&format!("cannot run sandboxes: {why}"));
         Outcome::CannotRun(why)

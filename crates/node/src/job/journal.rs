@@ -50,7 +50,7 @@ impl JobJournal {
         self.job
     }
 
-    /// Notes that the process did not start after all, or has ended and had no effect.
+    /// Records that the process did not start, or has ended and had no effect.
     pub(super) fn take_back_start(&self) {
         self.is_started.store(false, Ordering::Relaxed);
     }
@@ -64,7 +64,7 @@ impl JobJournal {
         self.attempt
     }
 
-    /// Notes that the server confirmed the delivery with a request that was sent at `at`.
+    /// Records that the server confirmed the delivery with a request that was sent at `at`.
     pub(crate) fn confirm_since(&self, at: Instant) {
         self.ownership.confirm_since(at);
     }

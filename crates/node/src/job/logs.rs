@@ -32,7 +32,7 @@ pub(super) struct LogWriter {
     pub(super) attempt: u32,
 }
 
-/// What became of the output of a job.
+/// How the output of a job was stored.
 #[derive(Debug, Default)]
 pub(super) struct WrittenLog {
     pub(super) extent: LogExtent,

@@ -63,7 +63,7 @@ impl JobRunner {
             let stored = tokio::select! {
                 biased;
                 () = cancelled.cancelled() => return Err(NotStored::Cancelled),
-                // What it has sent is of no use without a result that names it.
+                // The gateway drops what it has sent without a result that names it.
                 stored = store => stored,
             };
             match stored {

@@ -9,7 +9,7 @@ use tracing::{debug, info, warn};
 
 use crate::{config::Config, health::Health, queue::Queue};
 
-/// How often consumers are looked for while a queue cannot be pulled from.
+/// How often consumers are checked while a queue cannot be pulled from.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// Creates or checks the streams.
@@ -22,7 +22,7 @@ pub(super) async fn streams(broker: &Broker, config: &Config) -> Result<(), Prov
     let wanted = streams::of_jobs(sizing).into_iter().chain([streams::edge_audit(config.nats.replicas)]);
     let drifts = broker::provision_streams(broker, config.nats.provision, wanted).await?;
     for drift in &drifts {
-        warn!(%drift, "Configuration drift left as it is; change it with the nats CLI.");
+        warn!(%drift, "Configuration drift not corrected; change it with the nats CLI.");
     }
     Ok(())
 }

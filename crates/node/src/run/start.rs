@@ -1,4 +1,4 @@
-//! What has to be there before jobs can be pulled: the machine's folder, engines that hold, NATS.
+//! Preconditions of pulling jobs: the machine's folder, engines that pass their self-test, NATS.
 
 use std::{fmt::Write, sync::Arc, time::Duration};
 

@@ -96,7 +96,7 @@ async fn job_whose_files_do_not_fit_into_its_memory_ends_with_the_sizes() {
 }
 
 #[tokio::test]
-async fn every_way_to_end_is_told_apart() {
+async fn every_way_to_end_is_reported() {
     let stage = Stage::start().await;
     let builder = stage.node("n1").await;
     let _node = builder.start().await;
@@ -249,7 +249,7 @@ async fn file_that_cannot_be_kept_is_named_and_the_others_are_kept() {
 
 /// A job decides how many files it leaves and what they are called; its result stays one small message.
 #[tokio::test]
-async fn job_that_leaves_very_many_files_ends_with_its_own_end() {
+async fn job_that_leaves_very_many_files_keeps_its_own_end() {
     let stage = Stage::start().await;
     let _node = stage.node("n1").await.start().await;
     let script = "name=$(printf '%0150d' 0); mkdir links files

@@ -51,7 +51,7 @@ async fn internal_host_is_reached_only_if_the_node_names_it() {
 }
 
 #[test]
-fn internal_host_that_is_none_is_reported_by_name() {
+fn invalid_internal_host_is_reported_by_name() {
     let folder = tempfile::tempdir().unwrap();
     for entry in ["1.2", "*.internal", "http://db.internal", "db.internal:0", "::1"] {
         let setting = format!("sandbox.internal_hosts=[\"db.internal:5432\", {entry:?}]");

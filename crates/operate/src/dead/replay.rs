@@ -19,7 +19,7 @@ pub struct Replayed {
     /// Id under which the handoff was published; `None` if the body is unreadable.
     pub id: Option<HandoffId>,
     pub original_id: Option<HandoffId>,
-    /// What was changed, for the operator.
+    /// Notes for the operator on what was changed.
     pub notes: Vec<String>,
     /// The handoff was signed and changed, and there was no key to sign it again.
     pub signature_removed: bool,

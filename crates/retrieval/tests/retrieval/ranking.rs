@@ -114,7 +114,7 @@ fn whole_words_are_ranked_by_how_many_there_are_then_by_id() {
 }
 
 #[test]
-fn nothing_is_found_in_nothing() {
+fn empty_query_or_index_has_no_results() {
     assert!(ids(&index(&[]), "lease").is_empty());
     assert!(ids(&index(&[("a", ""), ("b", "--")]), "lease").is_empty());
     assert!(ids(&index(&[("a", "lease")]), "").is_empty());

@@ -73,7 +73,7 @@ proptest! {
 
     /// A text that repeats a part of the query is nearer to it than one that has a part of that part.
     #[test]
-    fn cosines_fall_with_what_is_shared(
+    fn cosine_similarity_falls_with_fewer_shared_words(
         words in prop::collection::vec("[a-z]{6,10}", 8..12),
         few in 1_usize..4,
         many in 5_usize..8,

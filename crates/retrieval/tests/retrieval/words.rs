@@ -54,7 +54,7 @@ fn common_words_are_those_of_the_language() {
 }
 
 #[test]
-fn encoded_data_is_no_word() {
+fn encoded_data_is_not_indexed_as_a_word() {
     assert!(texts(ENGLISH, &"a".repeat(65)).is_empty());
     assert_eq!(texts(ENGLISH, &"a".repeat(64)).len(), 1);
 }

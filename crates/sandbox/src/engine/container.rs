@@ -150,7 +150,7 @@ fn read_status(text: &str) -> Option<End> {
     }
 }
 
-/// Whether an image is named by its digest alone, or by a name and its digest.
+/// Returns whether an image is named by its digest alone, or by a name and its digest.
 fn is_digest(image: &str) -> bool {
     let digest = image.rsplit('@').next().and_then(|it| it.strip_prefix("sha256:"));
     digest.is_some_and(|it| it.len() == 64 && it.bytes().all(|byte| byte.is_ascii_hexdigit()))

@@ -19,7 +19,7 @@ use crate::{
     spec::{End, Spec},
 };
 
-/// What a Secret may hold, less what its JSON takes.
+/// The size limit of a Secret, less the overhead of its JSON.
 const MAX_INPUT_BYTES: usize = 900 * 1024;
 /// How long a pod may take to start.
 const START_TIMEOUT: &str = "--timeout=120s";

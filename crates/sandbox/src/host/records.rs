@@ -13,7 +13,7 @@ use crate::cgroup::Group;
 
 const FILE: &str = "record.json";
 
-/// What there may be of a job.
+/// What may exist on this machine for a job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Record {
     /// The engine, as it prints.
@@ -47,7 +47,7 @@ impl JobFolder {
         }
     }
 
-    /// Lists the folders that an earlier process left. A record that cannot be read stands for nothing made.
+    /// Lists the folders that an earlier process left. An unreadable record means that nothing was made.
     pub(crate) fn left(jobs: &Path) -> io::Result<Vec<(Self, Option<Record>)>> {
         let mut found = Vec::new();
         for entry in fs::read_dir(jobs)? {

@@ -15,7 +15,7 @@ const MAX_REFUSED: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Allowlist {
     hosts: Vec<NetworkHost>,
-    /// Those of the node that may have internal addresses.
+    /// Hosts that the node allows to have internal addresses.
     internal: Vec<NetworkHost>,
     refused: Mutex<Vec<String>>,
 }

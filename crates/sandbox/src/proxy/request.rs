@@ -13,7 +13,7 @@ pub(super) struct Request {
     pub(super) port: u16,
     /// Whether the connection is passed through from here on.
     pub(super) is_tunnel: bool,
-    /// What goes to the server before anything else that the client sends.
+    /// Bytes to send to the server before the rest of the client's data.
     pub(super) forward: Vec<u8>,
 }
 

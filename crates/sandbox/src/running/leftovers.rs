@@ -19,7 +19,7 @@ use crate::{
     spec::End,
 };
 
-/// What an engine has to do at the end besides. Kept small, so that a restarted node can do it as well.
+/// Additional cleanup of an engine. Kept small, so that a restarted node can do it as well.
 #[derive(Debug, Default)]
 pub(crate) struct Teardown {
     /// Programs to run, each with its arguments.
@@ -126,7 +126,7 @@ impl Leftovers {
         )
     }
 
-    /// The control group of the engine's own processes.
+    /// Returns the control group of the engine's own processes.
     pub(crate) fn engine_group(&self) -> Option<&Group> {
         self.engine_group.as_ref()
     }

@@ -4,10 +4,10 @@
 //! the sandbox held. Nor is a failed redirection to `/dev/null` to be taken for a refusal, so errors are
 //! printed.
 
-/// What is expected of an attempt.
+/// The expected result of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expect {
-    /// That the script exits with 0: it looks itself.
+    /// The script exits with 0: it checks the result itself.
     Success,
     Oom,
     Timeout,
@@ -29,7 +29,7 @@ impl Script {
     }
 }
 
-/// What a script prints first: the shell runs.
+/// Printed first by every script, to show that the shell runs.
 pub(super) const BEGAN: &str = "began";
 /// The exit code of a script that got out.
 pub(super) const ESCAPED: i32 = 99;

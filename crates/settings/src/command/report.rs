@@ -7,13 +7,13 @@ use broker::Chain;
 
 use super::{EX_UNAVAILABLE, EX_USAGE};
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     Good,
     /// Fine, but worth knowing.
     Remark,
-    /// Not checked.
+    /// The check was skipped.
     Skipped,
     Failed {
         is_configuration: bool,

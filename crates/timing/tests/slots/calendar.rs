@@ -24,7 +24,7 @@ fn last_day_of_the_month_is_meant_by_l() {
 }
 
 #[test]
-fn year_ends_where_the_zone_says() {
+fn firings_end_with_the_last_year_in_local_time() {
     check(
         &cron("59 59 23 31 12 *", "America/New_York"),
         "2026-12-31T12:00:00Z",

@@ -30,14 +30,14 @@ pub(super) struct Stamp {
     changed: (i64, i64),
 }
 
-/// What a walk through a folder found.
+/// The result of walking a folder.
 #[derive(Debug, Default)]
 pub(super) struct Walk {
     /// By path.
     pub(super) files: Vec<Found>,
-    /// What was left out, with the reason.
+    /// Skipped files, with the reason.
     pub(super) skipped: Vec<(String, String)>,
-    /// Relative paths that could not be looked at: what is missing there may still be there.
+    /// Relative paths that could not be read: files that seem missing below them may still exist.
     pub(super) unknown: Vec<PathBuf>,
     /// How many folders were left out because their rules cannot be read.
     pub(super) unruled: usize,
@@ -91,7 +91,7 @@ impl Found {
 
 impl Walk {
     /// Adds what is in a folder, by its path and the relative one. Returns a folder that is to be read, with
-    /// its rules. These are read by their path: whoever may replace the folder may write other rules, too.
+    /// its rules. These are read by their path: a user who may replace the folder may write other rules, too.
     fn add(
         &mut self,
         root: &Arc<Root>,
@@ -108,7 +108,7 @@ impl Walk {
             return Ok(match rules.below(path) {
                 Ok(rules) => Some((relative, rules)),
                 Err(why) => {
-                    self.skipped.push((shown, format!("it is not known what to leave out: {why}")));
+                    self.skipped.push((shown, format!("its ignore rules cannot be read: {why}")));
                     self.unknown.push(relative);
                     self.unruled += 1;
                     None

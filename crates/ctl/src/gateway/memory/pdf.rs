@@ -19,7 +19,7 @@ use tokio::{process::Command, time::timeout};
 use super::read::{MAX_PDF_BYTES, MAX_TEXT_BYTES, NoText, decode, refuse};
 use crate::error::{Error, Exit};
 
-/// What reading a PDF may take of a processor, and of memory.
+/// Limits on the CPU time and memory of reading a PDF.
 const PDF_SECONDS: u64 = 20;
 const PDF_MEMORY_BYTES: u64 = 1 << 30;
 /// How long a reader is waited for. Longer than what it may compute: a machine may be busy with other things.

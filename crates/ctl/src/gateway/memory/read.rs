@@ -18,7 +18,7 @@ pub(super) const MAX_PDF_BYTES: u64 = 32 << 20;
 /// Why a file gives no text.
 #[derive(Debug)]
 pub(super) enum NoText {
-    /// It never will, unless it is changed.
+    /// It cannot be read unless it is changed.
     Refused(String),
     /// It could not be read now.
     Unreadable(io::Error),

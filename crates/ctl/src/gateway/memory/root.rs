@@ -1,5 +1,5 @@
-//! The folder of an ingest. Whoever may write in it, or above it, may replace folders by symbolic links while
-//! it is read: what is opened is opened name by name, from the folder above it, and no link is followed.
+//! The folder of an ingest. A user who can write in it, or above it, can replace folders by symbolic links
+//! while it is read. So each path is opened component by component, and no link is followed.
 
 use std::{
     fs::{self, File, ReadDir},
@@ -13,10 +13,10 @@ use nix::{
     sys::stat::Mode,
 };
 
-/// Folders are opened to look up what is in them, for which nobody has to be allowed to list them.
+/// Folders are opened with `O_PATH`, which needs no permission to list them.
 const FOLDER: OFlag =
     OFlag::O_PATH.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
-/// Opening a pipe waits for nobody.
+/// `O_NONBLOCK`: opening a pipe must not wait for a writer.
 const FILE: OFlag = OFlag::O_RDONLY.union(OFlag::O_NOFOLLOW).union(OFlag::O_NONBLOCK).union(OFlag::O_CLOEXEC);
 
 /// A folder that is open.

@@ -138,7 +138,7 @@ async fn unfinished_work_is_shown_and_stopped_without_a_script() {
 }
 
 #[tokio::test]
-async fn failures_are_told_in_plain_words_and_the_text_is_kept() {
+async fn failures_are_explained_and_the_typed_text_is_kept() {
     let mut stack = ChatStack::start([Script::Refuse(400, "no such model".to_owned())]).await;
     let admin = stack.gateway.administrator().await;
     let page = say(&admin, "", "Is the model there?").await;

@@ -99,7 +99,7 @@ async fn revoked_token_ends_its_sessions_at_once() {
 }
 
 #[tokio::test]
-async fn sign_in_guesses_learn_nothing_and_are_rate_limited() {
+async fn failed_sign_ins_reveal_nothing_and_are_rate_limited() {
     let gateway = Gateway::start().await;
     let admin = gateway.administrator().await;
     let agents = admin.issue_manager().await;

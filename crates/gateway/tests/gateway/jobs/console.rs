@@ -14,7 +14,7 @@ async fn pages_show_why_a_job_waits_its_log_and_why_it_ended() {
     let console = Gateway::of(&world.gateway);
     let admin = console.administrator().await;
     assert!(admin.get("/console/jobs").await.shows("No matching jobs."));
-    assert!(admin.get("/console/nodes").await.shows("None has reported"));
+    assert!(admin.get("/console/nodes").await.shows("No node has reported"));
     let job = world.run(json!({ "command": ["echo", EVIL] })).await;
     let page = format!("/console/jobs/{job}");
     let waiting = admin.get(&page).await;

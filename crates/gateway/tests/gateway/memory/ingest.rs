@@ -300,7 +300,7 @@ async fn room_is_counted_after_all_changes_of_a_request() {
 
 /// A text that the gateway refuses is skipped by name, and the others of its request are kept.
 #[tokio::test]
-async fn refused_text_does_not_keep_others_out() {
+async fn refused_text_does_not_block_others() {
     let gateway = GatewayProcess::start_with(&[("memory.max_bytes", "4000")]).await;
     let outer = tempfile::tempdir().unwrap();
     write(outer.path(), "notes/a.md", "the first otter");

@@ -88,6 +88,6 @@ async fn client_killed_in_the_middle_is_continued_by_the_next() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn gateway_killed_in_the_middle_loses_nothing_and_halves_nothing() {
+async fn gateway_killed_during_a_put_stores_all_of_it_or_nothing() {
     killed_in_the_middle(true).await;
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::super::{environment, image::Shown};
 use crate::{seccomp, spec::Spec};
 
-/// What a container is made of.
+/// The parts of a container.
 #[derive(Debug)]
 pub(super) struct Bundle<'a> {
     pub(super) spec: &'a Spec,

@@ -119,7 +119,7 @@ impl<'g> Folder<'g> {
         }
     }
 
-    /// Makes changes, unless another ingest has taken the name of the folder since it was looked at.
+    /// Makes changes, unless another ingest has taken the name of the folder since it was read.
     async fn change(&self, put: Vec<PutMemory>, delete: Vec<String>) -> Result<ChangedMemories, Error> {
         let changes = MemoryChanges { put, delete, folder: Some(self.target.clone()) };
         match change(self.gateway, &self.command.at.profile, &changes).await {

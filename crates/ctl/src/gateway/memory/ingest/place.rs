@@ -1,4 +1,4 @@
-//! Where a folder is, as a digest: what tells folders of the same name apart.
+//! A digest of the location of a folder, which distinguishes folders of the same name.
 
 use std::{ffi::OsString, fs, path::Path};
 
@@ -35,7 +35,7 @@ pub(super) fn digest_place(machine: &[u8], folder: &Path) -> String {
 mod tests {
     use super::*;
 
-    /// The same path on two machines is two folders; earlier releases knew no machines.
+    /// The same path on two machines is two folders; earlier releases did not record the machine.
     #[test]
     fn place_is_of_a_machine_and_a_path() {
         let of = |machine: &str, path: &str| digest_place(machine.as_bytes(), Path::new(path));

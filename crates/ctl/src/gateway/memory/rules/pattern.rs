@@ -5,7 +5,7 @@ use super::class::Class;
 /// A line of a file of rules.
 #[derive(Debug)]
 pub(super) struct Pattern {
-    /// It brings back what a line before leaves out.
+    /// Whether it includes again what an earlier line excludes.
     pub(super) is_negated: bool,
     is_of_folders: bool,
     /// Whether it is about names, wherever they are, and not about paths.

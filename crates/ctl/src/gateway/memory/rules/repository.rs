@@ -10,7 +10,7 @@ use std::{
 use super::read_small;
 
 pub(super) struct Repository {
-    /// What all of its work trees share.
+    /// The Git folder that all of its work trees share.
     pub(super) shared: PathBuf,
     /// Git takes it for a repository, and reads no rules of folders above it.
     pub(super) is_complete: bool,
