@@ -16,7 +16,8 @@ use crate::{
     telemetry::{Blocker, Breaker, Health, Metrics},
 };
 
-const LIMIT: Duration = Duration::from_secs(1);
+/// Longer than any loaded machine takes for two replies.
+const LIMIT: Duration = Duration::from_secs(4);
 
 /// A permit that is there at once, but for the second time that it is acquired.
 #[derive(Debug, Default)]
