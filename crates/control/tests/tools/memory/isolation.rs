@@ -1,5 +1,7 @@
 //! No profile notices another, and nothing but the texts decides what is found.
 
+use std::time::{Duration, Instant};
+
 use proptest::{prelude::*, strategy::ValueTree, test_runner::TestRunner};
 use serde_json::{Value, json};
 
@@ -109,4 +111,39 @@ async fn order_and_database_make_no_difference() {
         let bytes = |seen: Vec<Value>| serde_json::to_string(&seen).unwrap();
         assert_eq!(bytes(seen(&first, &profile).await), bytes(seen(&second, &profile).await));
     }
+}
+
+/// So many texts that a search among them takes longer than anything else that a call does.
+const TEXTS_OF_ANOTHER: usize = 500;
+const SEARCHES: usize = 40;
+
+/// Returns the shortest time of a search: the one that nothing else on the machine delayed.
+async fn fastest(stages: &[(&Stage, &str)]) -> Vec<Duration> {
+    let mut fastest = vec![Duration::MAX; stages.len()];
+    for _ in 0..SEARCHES {
+        for (fastest, (stage, profile)) in fastest.iter_mut().zip(stages) {
+            let wanted = json!({ "query": "otter gateway biling", "limit": 5 });
+            let started = Instant::now();
+            stage.call(&of_profile(profile), "memory.search", wanted).await.unwrap();
+            *fastest = started.elapsed().min(*fastest);
+        }
+    }
+    fastest
+}
+
+/// What another profile keeps makes no search slower: by its time nobody learns how much there is.
+#[tokio::test]
+async fn search_takes_no_longer_beside_a_large_profile() {
+    let (alone, shared) = (Stage::sqlite().await, Stage::sqlite().await);
+    for stage in [&alone, &shared] {
+        put(stage, "small", 0, "the otter of the gateway").await;
+    }
+    let line = "The otter deploys the billing of a gateway to its node, and the node keeps it.\n";
+    for number in 0..TEXTS_OF_ANOTHER {
+        put(&shared, "large", number, &line.repeat(800)).await;
+    }
+    let times = fastest(&[(&alone, "small"), (&shared, "small"), (&shared, "large")]).await;
+    println!("alone {:?}, beside a large profile {:?}, in the large one {:?}", times[0], times[1], times[2]);
+    assert!(times[2] > 3 * times[0], "the large profile is not large enough to tell: {times:?}");
+    assert!(times[1] < 2 * times[0], "{times:?}");
 }
